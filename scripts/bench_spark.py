@@ -5,7 +5,7 @@
     python scripts/bench_spark.py rows --root /tmp/bench      50,000,000 rows, analysed
 
 The source's messages are JSON of 393 bytes, in the stream of a broker with a data directory, which
-the script starts. scripts/diag_to_parquet.py drains it with --once, and each micro-batch is
+the script starts. `trio-stomp spark once` drains it, and each micro-batch is
 reported with its rows/s and the processor time of Spark (all its processes) and of the broker.
 
 The day has 1,000 connections and 1,000 destinations: all are listed once a minute, and one in ten

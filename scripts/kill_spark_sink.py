@@ -123,12 +123,12 @@ def held(address: StreamAddress) -> list[str]:
     return [body.decode() for messages in replay for _, _, _, body in messages]
 
 
-def consumed(port: int) -> list[tuple[str, str]]:
-    """Consume the queue, and return ids and bodies."""
-    link, found = Link(port), []
+def consumed(port: int, expected: int) -> list[tuple[str, str]]:
+    """Consume the queue until there is nothing more, and return ids and bodies."""
+    link, found = Link(port), list[tuple[str, str]]()
     link.send(f"SUBSCRIBE\nid:1\ndestination:{QUEUE}\n\n\0")
     last = time.monotonic()
-    while time.monotonic() < last + SILENCE_S:
+    while time.monotonic() < last + (SILENCE_S if len(found) >= expected else START_LIMIT_S):
         if replies := link.receive():
             last = time.monotonic()
             found += [(reply.headers["x-dedup-id"], reply.body) for reply in replies]
@@ -172,7 +172,7 @@ def experiment(options: argparse.Namespace, root: Path) -> dict[str, object]:
         query.last.start()
         query.last.wait()
         batches += query.commits()
-        return compare(truth, consumed(port)) | {
+        return compare(truth, consumed(port, len(truth))) | {
             "sent": producer.sent,
             "kills": options.kills,
             "broker_kills": options.broker_kills,

@@ -26,7 +26,7 @@ from _bench.process import BenchError, Broker, cpu_of, family, running_broker
 from trio_stomp.spark import StreamAddress, StreamClient
 from trio_stomp.spark.lake import open_store
 
-SIDECAR = Path(__file__).resolve().parent.parent / "diag_to_parquet.py"
+SIDECAR = ("-m", "trio_stomp", "spark", "once")
 TOPIC = "/topic/readings"
 STREAM = f"/stream{TOPIC}"
 POLICY = f'["{TOPIC}"]\nstream = true\nstream_max_bytes = 0\nstream_max_age_ms = 0\n'
@@ -218,7 +218,7 @@ def drain(broker: Broker, root: Path, amount: Amount, say: Show) -> None:
     """
     options = ("--url", f"stomp://127.0.0.1:{broker.port}", "--stream", STREAM)
     own = ("--root", str(root), "--max-rows", str(amount.max_rows))
-    command = [sys.executable, str(SIDECAR), "--once", *options, *own]
+    command = [sys.executable, *SIDECAR, *options, *own]
     began, mine = time.time(), time.process_time()
     with (
         subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as running,

@@ -70,14 +70,24 @@ ROOMS = {
     ),
     "nats": ("codec", ""),
     "web": ("", "management.requests", "management"),
-    "spark": ("_frames", "_client", "_columns", "_rows", "lake", "", "format", "reporting"),
+    "spark": (
+        "_frames",
+        "_client",
+        "_columns",
+        "_rows",
+        "lake",
+        "",
+        "format",
+        "reporting",
+        "running",
+    ),
 }
 
 # A client of the broker, for other processes: of the floors it imports only the lowest, and no
 # floor imports it, but the command that runs it.
 APART = {"spark"}
 FOR_APART = {"base", "frames"}
-COMMANDS_OF_APART = {"cli/commands/_tables.py"}
+COMMANDS_OF_APART = {"cli/commands/_tables.py", "cli/commands/_spark.py"}
 
 FOR_ALL = {"_version", "base"}
 FOR_NOBODY = {"__init__", "__main__"}

@@ -92,7 +92,8 @@ NOT_RUN = {
     ("operate/spark.md", "python scripts/kill_spark.py"): SPARK,
     ("operate/spark.md", "python scripts/kill_spark_sink.py"): SPARK,
     ("operate/spark.md", "python scripts/bench_spark.py"): SPARK,
-    ("operate/spark.md", "python scripts/diag_demo.py"): SPARK,
+    ("operate/spark.md", "trio-stomp spark demo"): SPARK,
+    ("operate/spark.md", "trio-stomp subscribe '/topic/insight/>'"): "it waits for Spark",
     ("inside/benchmarks.md", ".venv/bin/python scripts/bench.py --secure"): (
         "a minute; tests/scripts/test_bench.py runs it with --quick"
     ),

@@ -23,6 +23,7 @@ from pyspark.sql.streaming.datasource import ReadAllAvailable  # noqa: E402
 
 from trio_stomp.spark import StompDataSource, StreamAddress, StreamClient, StreamError  # noqa: E402
 from trio_stomp.spark._columns import RAW  # noqa: E402
+from trio_stomp.spark._session import CONF  # noqa: E402
 from trio_stomp.spark._tables import struct  # noqa: E402
 from trio_stomp.spark.format._source import Offset, StompStreamReader  # noqa: E402
 
@@ -182,7 +183,7 @@ def test_a_secret_gets_to_the_broker_and_nowhere_else(
     # All output that Spark can produce, including its settings.
     conf = tmp_path / "conf"
     conf.mkdir()
-    text = (SCRIPT.parent.parent / "conf" / "log4j2.properties").read_text(encoding="utf-8")
+    text = (CONF / "log4j2.properties").read_text(encoding="utf-8")
     (conf / "log4j2.properties").write_text(text + TALKATIVE, encoding="utf-8")
     known = {"PYTHONPATH": str(SCRIPT.parent.parent), "SPARK_CONF_DIR": str(conf)}
     # Both ways at once: the file takes precedence.

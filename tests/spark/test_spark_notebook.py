@@ -22,13 +22,14 @@ from tests.support.diag_day import diag_day as diag_day  # noqa: E402
 from trio_stomp.spark._columns import KINDS  # noqa: E402
 from trio_stomp.spark.lake import open_store  # noqa: E402
 from trio_stomp.spark.lake._store import delta  # noqa: E402
+from trio_stomp.spark.running import NOTEBOOK_FILE  # noqa: E402
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 pytestmark = [pytest.mark.spark, pytest.mark.full]
 
-NOTEBOOK = Path(__file__).parents[2] / "scripts" / "notebooks" / "stats.ipynb"
+NOTEBOOK = NOTEBOOK_FILE
 PATIENCE_S = 300
 BEGIN_US = int(datetime(2026, 3, 14, tzinfo=UTC).timestamp()) * 1_000_000
 POINTS = """

@@ -72,7 +72,6 @@ def test_no_script_and_no_file_chooses_the_master_for_spark_submit() -> None:
     ("script", "options"),
     [
         ("diag_to_parquet.py", ["--once"]),
-        ("diag_demo.py", []),
         ("bench_spark.py", ["source"]),
         ("bench_spark.py", ["rows"]),
     ],
@@ -84,8 +83,9 @@ def test_a_missing_java_is_one_sentence(
     environ = {"PATH": str(tmp_path)} | ({"JAVA_HOME": str(tmp_path)} if home else {})
     ended = run(script, *options, "--root", str(tmp_path / "root"), **environ)
     place = f"in JAVA_HOME={tmp_path}" if home else "on the PATH"
-    expected = f"Spark needs Java 17 or newer, and there is none {place}\n"
-    assert (ended.returncode, ended.stderr) == (1 if "bench" in script else 2, expected)
+    who = "" if "bench" in script else "trio-stomp spark: error: "
+    expected = f"{who}Spark needs Java 17 or newer, and there is none {place}\n"
+    assert (ended.returncode, ended.stderr) == (1, expected)
     assert not list(tmp_path.glob("root/*/*")), "nothing was begun"
 
 
@@ -98,8 +98,9 @@ def test_failing_java_is_reported_in_a_sentence(tmp_path: Path) -> None:
     environ = {"PATH": os.environ["PATH"], "JAVA_HOME": str(tmp_path)}
     ended = run("diag_to_parquet.py", "--once", "--root", str(tmp_path / "root"), **environ)
     text = ended.stderr.splitlines()
-    assert ended.returncode == 2
-    assert text[-1] == f"Spark could not start Java: it needs 17 or newer, and takes {java}"
+    assert ended.returncode == 1
+    expected = f"Spark could not start Java: it needs 17 or newer, and takes {java}"
+    assert text[-1] == f"trio-stomp spark: error: {expected}"
     assert "Traceback" not in ended.stderr
     assert "UnsupportedClassVersionError" in ended.stderr
 

@@ -1,10 +1,10 @@
 """The sidecar with a real Spark: whatever ends it, no row is lost, and none is there twice."""
 
-import importlib
 import json
 import os
 import shutil
 import signal
+import socket
 import subprocess
 import sys
 import time
@@ -23,7 +23,13 @@ from tests.support.stream_server import StreamServer, event
 _spark.require("pyspark", "deltalake")
 
 from tests.support.lake import offsets  # noqa: E402
+from trio_stomp.cli import main  # noqa: E402
+from trio_stomp.cli.commands._spark import make_parser, sidecar_of  # noqa: E402
+from trio_stomp.spark import StreamAddress, StreamAway, StreamClient  # noqa: E402
 from trio_stomp.spark.lake import Place, Store, open_store  # noqa: E402
+from trio_stomp.spark.running import SidecarError  # noqa: E402
+from trio_stomp.spark.running._demo import busy_clients, running_broker  # noqa: E402
+from trio_stomp.spark.running._sidecar import Reporter, follow  # noqa: E402
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -42,23 +48,15 @@ def server() -> Iterator[StreamServer]:
 
 
 @pytest.fixture
-def sidecar() -> Any:
-    """Return the script as a module."""
-    return importlib.import_module("diag_to_parquet")
-
-
-@pytest.fixture
 def drain(
-    spark: "SparkSession", server: StreamServer, sidecar: Any, tmp_path: Path, capsys: Any
+    spark: "SparkSession", server: StreamServer, tmp_path: Path, capsys: Any
 ) -> Callable[..., list[dict[str, Any]]]:
-    """Return a function that runs ``--once`` and returns the printed lines."""
+    """Return a function that runs ``once`` and returns the printed lines."""
 
     def run(*options: str) -> list[dict[str, Any]]:
-        result: Namespace = sidecar.parse(
-            ["--once", "--url", server.url, "--root", str(tmp_path), "--retry-s", "5", *options]
-        )
+        words = ["once", "--url", server.url, "--root", str(tmp_path), "--retry-s", "5", *options]
         capsys.readouterr()
-        sidecar.stream(spark, result, Event())
+        follow(spark, sidecar_of(make_parser().parse_args(words)), Event())
         return [json.loads(line) for line in capsys.readouterr().out.splitlines()]
 
     return run
@@ -154,9 +152,9 @@ def test_the_source_as_a_table(spark: "SparkSession", server: StreamServer) -> N
 
 
 def test_refusal_by_the_broker_is_reported_in_one_line(
-    server: StreamServer, drain: Callable[..., list[dict[str, Any]]], sidecar: Any
+    drain: Callable[..., list[dict[str, Any]]],
 ) -> None:
-    with pytest.raises(sidecar.SidecarError) as caught:
+    with pytest.raises(SidecarError) as caught:
         drain("--stream", "/stream/other")
     assert str(caught.value).endswith("refused: no stream /stream/other")
 
@@ -188,7 +186,7 @@ def test_a_root_that_cannot_be_written_is_told_before_java_starts(root: str) -> 
     command = [sys.executable, str(SCRIPT), "--once", "--root", root]
     ended = subprocess.run(command, check=False, env=environ, capture_output=True, text=True)
     assert (ended.returncode, ended.stderr.count("\n")) == (1, 1)
-    assert ended.stderr.startswith(root)
+    assert ended.stderr.startswith(f"trio-stomp spark: error: {root}")
 
 
 def test_missing_java_is_reported_in_one_line(tmp_path: Path) -> None:
@@ -196,7 +194,7 @@ def test_missing_java_is_reported_in_one_line(tmp_path: Path) -> None:
     command = [sys.executable, str(SCRIPT), "--once", "--root", str(tmp_path / "root")]
     ended = subprocess.run(command, check=False, env=environ, capture_output=True, text=True)
     expected = f"Spark needs Java 17 or newer, and there is none in JAVA_HOME={tmp_path}\n"
-    assert (ended.returncode, ended.stderr) == (2, expected)
+    assert (ended.returncode, ended.stderr) == (1, f"trio-stomp spark: error: {expected}")
 
 
 def test_missing_pyspark_is_reported_in_one_line(tmp_path: Path) -> None:
@@ -207,23 +205,79 @@ def test_missing_pyspark_is_reported_in_one_line(tmp_path: Path) -> None:
         command, check=False, env={"PYTHONPATH": path}, capture_output=True, text=True
     )
     expected = "pyspark is not installed: pip install 'trio-stomp[spark]'\n"
-    assert (ended.returncode, ended.stderr) == (2, expected)
+    assert (ended.returncode, ended.stderr) == (1, f"trio-stomp spark: error: {expected}")
 
 
 @pytest.mark.parametrize(
-    "words", [[], ["--once", "--interval", "1"], ["--once", "--format", "csv"]]
+    ("words", "message"),
+    [
+        (["once", "--interval", "1"], "--interval"),
+        (["once", "--format", "csv"], "csv"),
+        (["once", "--conf", "x"], "--conf x should be KEY=VALUE"),
+        (["watch", "--insight", "--stream", "/stream/topic/a"], "--insight is made from /stream"),
+    ],
 )
-def test_a_command_line_that_makes_no_sense(sidecar: Any, words: list[str]) -> None:
-    with pytest.raises(SystemExit):
-        sidecar.parse(words)
+def test_a_command_line_that_makes_no_sense(
+    words: list[str], message: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["spark", *words]) == 2
+    error = capsys.readouterr().err
+    assert message in error
+    assert error.count("\n") == 1
+
+
+def test_an_absent_broker_is_reported_before_java_starts(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as closed:
+        url = f"stomp://127.0.0.1:{closed.getsockname()[1]}"
+    words = ["spark", "once", "--url", url, "--root", str(tmp_path), "--retry-s", "0.1"]
+    assert main(words) == 1
+    first, last = capsys.readouterr().err.splitlines()
+    assert first == f"waiting for {url}: Connection refused"
+    assert last.startswith(f"trio-stomp spark: error: {url} did not answer")
+    with pytest.raises(StreamAway):
+        main([*words, "--debug"])
+
+
+def test_a_notebook_is_written_once(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    file = tmp_path / "mine.ipynb"
+    assert main(["spark", "notebook", str(file), "--root", "lake"]) == 0
+    assert f"DIAG_ROOT=lake jupyter lab {file}" in capsys.readouterr().out
+    assert json.loads(file.read_text())["cells"]
+    assert main(["spark", "notebook", str(file)]) == 1
+    assert f"{file} exists: name another file" in capsys.readouterr().err
+
+
+def test_a_report_without_tables_names_the_command(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["spark", "report", "--root", str(tmp_path)]) == 1
+    expected = f"has no tables: first trio-stomp spark once --root {tmp_path}"
+    assert expected in capsys.readouterr().err
+
+
+def test_the_demo_has_a_broker_with_traffic(tmp_path: Path) -> None:
+    options = ("--diag-interval-s", "0.2")
+    with running_broker(options) as url, busy_clients(url):
+        client = StreamClient(StreamAddress(url, retry_s=PATIENCE_S))
+        bounds = client.bounds()
+        seen: set[str] = set()
+        deadline = time.monotonic() + PATIENCE_S
+        wanted = {"/topic/prices.0", "/topic/pictures", "/queue/orders"}
+        while not wanted <= seen and time.monotonic() < deadline:
+            for some in client.read(bounds.epoch, bounds.next, bounds.next + 1):
+                seen |= {name for name in wanted if name.encode() in some[0][3]}
+            bounds = bounds._replace(next=bounds.next + 1)
+    assert seen == wanted
 
 
 def test_progress_on_a_terminal_is_a_bar(
-    sidecar: Any, monkeypatch: pytest.MonkeyPatch, capsys: Any, tmp_path: Path
+    monkeypatch: pytest.MonkeyPatch, capsys: Any, tmp_path: Path
 ) -> None:
     pytest.importorskip("tqdm")
     monkeypatch.setattr(sys.stderr, "isatty", lambda: True)
-    reporter = sidecar.Reporter(sys.stdout, Place.of(tmp_path), "beat.json")
+    reporter: Any = Reporter(sys.stdout, Place.of(tmp_path), "beat.json")
     offset = {"epoch": "e", "offset": 10, "next": 30, "at": ""}
     progress = Namespace(
         batchId=0,

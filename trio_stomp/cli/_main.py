@@ -53,6 +53,7 @@ GROUPS = (
     (
         "operate a broker",
         (
+            ("spark", "write the statistics or a stream to tables with Spark, and report"),
             ("tables", "write the broker's statistics to tables of Delta Lake or Parquet"),
             ("top", "watch rates, queues, drops and latencies in the terminal"),
             ("health", "report the health of a broker: exit code 0 or 1"),

@@ -31,6 +31,9 @@ ANYWHERE = {
 }
 """Settings of every session, on which the meaning of the files depends."""
 
+CONF = Path(__file__).with_name("conf")
+"""The directory of ``log4j2.properties`` for a local session."""
+
 _LAUNCHED_BY = ("PYSPARK_GATEWAY_PORT", "SPARK_REMOTE", "SPARK_CONNECT_MODE_ENABLED")
 
 
@@ -62,15 +65,12 @@ def check_installed() -> None:
         raise SparkMissing(f"Spark needs Java 17 or newer, and there is none {place}")
 
 
-def open_session(
-    name: str, *, conf: Mapping[str, str] | None = None, conf_dir: Path | None = None
-) -> "SparkSession":
+def open_session(name: str, *, conf: Mapping[str, str] | None = None) -> "SparkSession":
     """Start Spark, or join the session that was started for this process.
 
     Args:
       name: The name of the application.
       conf: Settings that override all others.
-      conf_dir: The directory of ``log4j2.properties`` for a local session.
 
     Raises:
       SparkMissing: Spark cannot run here.
@@ -84,8 +84,8 @@ def open_session(
     builder = SparkSession.builder.appName(name)
     if not is_launched() or os.environ.get("SPARK_REMOTE", "").startswith("local"):
         os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
-        if conf_dir is not None and conf_dir.is_dir():
-            os.environ.setdefault("SPARK_CONF_DIR", str(conf_dir))
+        if CONF.is_dir():  # it is none within an archive of ``--py-files``
+            os.environ.setdefault("SPARK_CONF_DIR", str(CONF))
     for key, value in chosen(conf or {}).items():
         builder = builder.config(key, value)
     try:

@@ -1,0 +1,268 @@
+"""The sidecar: writes a stream to tables with Spark, each message once, and reports each batch."""
+
+import json
+import re
+import signal
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from datetime import UTC, datetime
+from types import FrameType
+from typing import IO, TYPE_CHECKING, Protocol
+
+from attrs import frozen
+from pyspark.errors import StreamingQueryException
+from pyspark.sql import DataFrame
+
+from trio_stomp.spark._preflight import await_stream
+from trio_stomp.spark._session import check_installed, open_session
+from trio_stomp.spark._table_sink import TableSink
+from trio_stomp.spark.format import InsightSink, SourceOptions, StompDataSource
+from trio_stomp.spark.lake import Place, has_earlier, open_store
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+    from pyspark.sql.streaming.listener import StreamingQueryProgress
+    from pyspark.sql.streaming.query import StreamingQuery
+
+POLL_S = 1
+FINISH_LIMIT_S = 60.0
+"""Time for the present batch after a signal. A longer one is interrupted, and written again."""
+
+KEPT_PROGRESS = 32
+"""Batches that Spark remembers the progress of: more than can end between two looks."""
+
+
+class SidecarError(Exception):
+    """An error that ends the sidecar. The text is one line for the operator."""
+
+
+@frozen
+class Sidecar:
+    """What a sidecar does.
+
+    Args:
+      source: The options of the source.
+      root: The directory or URI of all files.
+      interval_s: The time between two batches; None = store what is there now, and end.
+      format: The format of new tables; "" = what is there.
+      checkpoint: The directory of the query's progress; "" = below the root.
+      has_insight: Whether results are published, too.
+    """
+
+    source: dict[str, str]
+    root: str = "diag"
+    interval_s: float | None = None
+    format: str = ""
+    checkpoint: str = ""
+    has_insight: bool = False
+
+    @property
+    def stream(self) -> str:
+        """The stream that is read."""
+        return self.source.get("stream", "/stream/DIAG")
+
+
+class Bar(Protocol):
+    """The part of tqdm's interface that is used."""
+
+    n: float
+    total: float
+
+    def update(self, n: float) -> object:
+        """Advance by ``n``."""
+
+    def write(self, s: str, file: IO[str]) -> None:
+        """Print a line that the bar does not run into."""
+
+    def close(self) -> None:
+        """Close the bar, and leave it on the screen."""
+
+
+class Reporter:
+    """Reports every batch: a line of JSON, the bar on a terminal, and the heart-beat file."""
+
+    def __init__(self, out: IO[str], place: Place, heartbeat: str) -> None:
+        self._out, self._place, self._heartbeat = out, place, heartbeat
+        self._last = -1
+        self._seen = ""
+        self._bar = open_bar()
+
+    def look(self, query: "StreamingQuery") -> None:
+        """Report the progress since the last call."""
+        last = query.lastProgress
+        if last is None or last.timestamp == self._seen:
+            return
+        self._seen = last.timestamp
+        for progress in query.recentProgress:
+            # Spark reports idle triggers too; only one that ran has ``addBatch``.
+            if progress.batchId > self._last and "addBatch" in progress.durationMs:
+                self._last = progress.batchId
+                self._tell(progress)
+        self.beat()
+
+    def beat(self) -> None:
+        """Write the heart-beat file with the present time."""
+        now = datetime.now(UTC).isoformat(timespec="seconds")
+        text = json.dumps({"ts": now, "batch": self._last})
+        self._place.write(self._heartbeat, text.encode() + b"\n")
+
+    def say(self, **record: object) -> None:
+        """Write one line of JSON."""
+        line = json.dumps(record, separators=(",", ":"))
+        if self._bar is None:
+            print(line, file=self._out, flush=True)
+        else:
+            self._bar.write(line, file=self._out)
+
+    def close(self) -> None:
+        """Restore the terminal."""
+        if self._bar is not None:
+            self._bar.close()
+
+    def _tell(self, progress: "StreamingQueryProgress") -> None:
+        source = progress.sources[0]
+        end, latest = json.loads(source.endOffset), json.loads(source.latestOffset or "null")
+        # Nothing of the new epoch has been read yet. Its gap row reports the loss.
+        same = latest is not None and latest["epoch"] == end["epoch"]
+        lag = max(0, latest["next"] - (end["offset"] if same else 0)) if latest else None
+        rows = progress.numInputRows
+        self.say(
+            event="batch",
+            batch=progress.batchId,
+            ts=progress.timestamp,
+            rows=rows,
+            lag=lag,
+            epoch=end["epoch"],
+            offset=end["offset"],
+            ms=dict(progress.durationMs),
+        )
+        if self._bar is not None:
+            self._bar.total = self._bar.n + rows + (lag or 0)
+            self._bar.update(rows)
+
+
+def open_bar() -> Bar | None:
+    """Return a progress bar on a terminal with tqdm, or None."""
+    if not sys.stderr.isatty():
+        return None
+    try:
+        from tqdm import tqdm
+    except ImportError:
+        return None
+    bar: Bar = tqdm(unit=" rows", unit_scale=True, dynamic_ncols=True, desc="stream to Parquet")
+    return bar
+
+
+def run_sidecar(sidecar: Sidecar, conf: dict[str, str]) -> None:
+    """Check what can be checked, start Spark, and run the query until it ends or is stopped.
+
+    Args:
+      sidecar: What to do.
+      conf: Settings of Spark.
+
+    Raises:
+      SparkMissing: Spark cannot run here.
+      SidecarError: the query failed.
+      LakeError: the root is not writable, or its tables have another format.
+      StreamError: an option is wrong, or the broker refuses.
+      StreamAway: the broker does not answer.
+    """
+    with stopping() as stop:
+        open_store(sidecar.root, sidecar.format).place.check()
+        check_installed()
+        address = SourceOptions.of(sidecar.source).stream_address
+        await_stream(address, lambda text: print(text, file=sys.stderr, flush=True))
+        spark = open_session("trio-stomp", conf=conf)
+        try:
+            if not stop.is_set():
+                follow(spark, sidecar, stop)
+        finally:
+            spark.stop()
+
+
+@contextmanager
+def stopping() -> Iterator[threading.Event]:
+    """Return an event that SIGTERM and SIGINT set. A second signal ends the process at once."""
+    stop = threading.Event()
+
+    def on_signal(number: int, _: FrameType | None) -> None:
+        stop.set()
+        signal.signal(number, signal.SIG_DFL)
+
+    before = {each: signal.signal(each, on_signal) for each in (signal.SIGTERM, signal.SIGINT)}
+    try:
+        yield stop
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+
+
+def follow(spark: "SparkSession", sidecar: Sidecar, stop: threading.Event) -> None:
+    """Run the query until its work is done, or ``stop`` is set.
+
+    Raises:
+      SidecarError: it failed.
+      LakeError: the root is not writable, or its tables have another format.
+    """
+    place = open_store(sidecar.root, sidecar.format).place
+    checkpoint = sidecar.checkpoint or sidecar.root.rstrip("/") + "/checkpoint"
+    spark.conf.set("spark.sql.streaming.numRecentProgressUpdates", str(KEPT_PROGRESS))
+    spark.dataSource.register(StompDataSource)
+    rows = spark.readStream.format("stomp").options(**sidecar.source).load()
+    writer = rows.writeStream.queryName("sidecar").option("checkpointLocation", checkpoint)
+    if sidecar.interval_s is None:
+        writer = writer.trigger(availableNow=True)
+    else:
+        writer = writer.trigger(processingTime=f"{sidecar.interval_s} seconds")
+    reporter = Reporter(sys.stdout, place, "heartbeat.json")
+    reporter.beat()
+    query = writer.foreachBatch(batch_function(sidecar)).start()
+    reporter.say(event="started", query=query.id, root=sidecar.root, stream=sidecar.stream)
+    if has_earlier(place):
+        reporter.say(event="earlier", root=place.uri, remedy="trio-stomp tables --import")
+    try:
+        while not query.awaitTermination(POLL_S):
+            reporter.look(query)
+            if stop.is_set():
+                finish(query)
+        reporter.look(query)
+    except StreamingQueryException as error:
+        raise SidecarError(cause(str(error))) from None
+    finally:
+        reporter.close()
+    reporter.say(event="stopped" if stop.is_set() else "done", query=query.id)
+
+
+def batch_function(sidecar: Sidecar) -> Callable[[DataFrame, int], None]:
+    """Return the function for each micro-batch."""
+    tables = TableSink(sidecar.root, sidecar.stream, sidecar.format)
+    if not sidecar.has_insight:
+        return tables
+    insight = InsightSink(SourceOptions.of(sidecar.source).stream_address)
+
+    def write_both(batch: DataFrame, number: int) -> None:
+        tables(batch, number)
+        insight(batch, number)
+
+    return write_both
+
+
+def finish(query: "StreamingQuery") -> None:
+    """Stop a query between two batches, or within one if that takes too long: nothing is lost."""
+    last = query.lastProgress
+    batch, deadline = last and last.batchId, time.monotonic() + FINISH_LIMIT_S
+    while query.status["isTriggerActive"] and time.monotonic() < deadline:
+        now = query.lastProgress
+        if (now and now.batchId) != batch:
+            break
+        time.sleep(0.02)
+    query.stop()
+
+
+def cause(text: str) -> str:
+    """Return the line of a query's long error that states the cause."""
+    known = re.findall(r"(?:StreamAway|StreamError|LakeError): (.*)", text)
+    return str(known[-1]) if known else text.strip().splitlines()[0]
