@@ -20,6 +20,8 @@ from trio_stomp.spark.running._sidecar import Sidecar, SidecarError, run_sidecar
 BODY = b"x" * 120
 PAUSE_S = 0.01
 STOP_S = 10.0
+SILENCE_S = 1.0
+"""Readers that get nothing for so long look whether they are to stop, and connect again."""
 LISTENING = re.compile(r"listening on [^ ]*:(\d+)")
 OPTIONS = ("--diag-interval-s", "1", "--slow-consumer", "drop-oldest", "--max-outbox-bytes")
 OUTBOX_BYTES = 1 << 18
@@ -81,7 +83,8 @@ def busy_clients(url: str) -> Iterator[None]:
         # The broker may end before its clients, and refuses some of their frames.
         with suppress(OSError, FrameError, StreamError, StopIteration):
             while not stop.is_set():
-                with suppress(StreamError), Connection(StreamAddress(url)) as connection:
+                address = StreamAddress(url, timeout_s=SILENCE_S)
+                with suppress(StreamError), Connection(address) as connection:
                     role(connection, stop)
 
     roles = (publish, order, work, work, read, read, doze, come_and_go)
