@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from tests.support import spark as _spark
+from tests.support.stream_server import StreamServer
 
 _spark.require()
 
@@ -96,7 +97,9 @@ def test_failing_java_is_reported_in_a_sentence(tmp_path: Path) -> None:
     java.write_text("#!/bin/sh\necho UnsupportedClassVersionError >&2\nexit 1\n")
     java.chmod(0o755)
     environ = {"PATH": os.environ["PATH"], "JAVA_HOME": str(tmp_path)}
-    ended = run("diag_to_parquet.py", "--once", "--root", str(tmp_path / "root"), **environ)
+    with StreamServer() as server:
+        words = ("--once", "--url", server.url, "--root", str(tmp_path / "root"))
+        ended = run("diag_to_parquet.py", *words, **environ)
     text = ended.stderr.splitlines()
     assert ended.returncode == 1
     expected = f"Spark could not start Java: it needs 17 or newer, and takes {java}"
