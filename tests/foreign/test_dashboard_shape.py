@@ -159,6 +159,8 @@ def test_two_thousand_queues_and_five_thousand_connections(chromium: Chromium) -
             ("streams", "#streams-table", "/stream/DIAG"),
             ("stream?name=/stream/DIAG", "#stream .messages", "DIAG/"),
             ("schedules", "#schedules-table", "No message matches"),
+            ("last-values", "#last-values-table", "No topic"),
+            ("explain?destination=/queue/many.7", "#explain-summary", "1 sent"),
             ("settings", "#settings", "max_connections"),
             ("latency", "#latency-figures", "latency"),
             ("events", "#events-table", "connect"),

@@ -30,7 +30,7 @@ to = "**"
 user = "bob"
 
 [[rule]]
-allow = ["send", "receive"]
+allow = ["send", "receive", "create"]
 to = "/topic/**"
 user = "carl"
 

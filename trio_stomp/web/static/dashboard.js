@@ -22,12 +22,15 @@ import { SessionPage } from "./views/session.js";
 import { Settings } from "./views/settings.js";
 import { StreamPage } from "./views/stream.js";
 import { Streams } from "./views/streams.js";
+import { Subscribers } from "./views/subscriptions.js";
 import { Try } from "./views/try.js";
 
 const THEMES = { auto: ["◐", "Auto"], light: ["○", "Light"], dark: ["●", "Dark"] };
 const NEXT_THEME = { auto: "light", light: "dark", dark: "auto" };
 const STALE_INTERVALS = 2.5;
 /** Views of a single thing, with the view that lists such things. */
+/** Views of what is the user's own, which need no right to monitor. */
+const OWN = new Set(["try", "durables", "schedules", "last-values"]);
 const PARENTS = { queue: "queues", connection: "connections", stream: "streams" };
 
 const model = new Model();
@@ -56,7 +59,7 @@ const views = {
   cluster: new Cluster(context),
   latency: new Latency(context),
   events: new Events(context),
-  explain: new Explain(context),
+  explain: new Explain({ ...context, subscribers: new Subscribers(context) }),
   settings: new Settings(context),
   try: new Try(context),
 };
@@ -106,6 +109,11 @@ function showState(state) {
   showFreshness();
 }
 
+/** Return whether the view works without the right to monitor. A login comes first, except to try. */
+function isOwn() {
+  return shown === "try" || (watch.state.code === "not-authorized" && OWN.has(shown));
+}
+
 const REASONS = {
   "authentication-required": "This broker requires a login.",
   "credentials-expired": "Your token has expired.",
@@ -115,12 +123,12 @@ function askForLogin({ code, message }) {
   const user = watch.credentials?.login ?? "";
   const may =
     code === "not-authorized"
-      ? `${user || "An anonymous user"} may not monitor this broker (${message}). Log in as a user who may; “Try it” works without that.`
+      ? `${user || "An anonymous user"} may not monitor this broker (${message}). Log in as a user who may. What is your own is shown without that: Durables, Schedules, Last values, Try it.`
       : "";
   say(byId("login-why"), REASONS[code] ?? (may || message));
   const { login, passcode } = byId("login-form").elements;
   passcode.value = "";
-  if (shown !== "try") (login.value ? passcode : login).focus();
+  if (!isOwn()) (login.value ? passcode : login).focus();
 }
 
 byId("login-form").addEventListener("submit", (event) => {
@@ -197,7 +205,7 @@ function route() {
   const view = Object.hasOwn(views, wanted) ? wanted : "overview";
   if (view !== shown) views[shown].leave?.();
   shown = view;
-  const isClosed = watch.state.name === "login" && shown !== "try";
+  const isClosed = watch.state.name === "login" && !isOwn();
   for (const name of Object.keys(views)) show(byId(name), name === shown && !isClosed);
   show(byId("login"), isClosed);
   for (const link of document.querySelectorAll("nav a")) {

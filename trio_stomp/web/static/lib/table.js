@@ -64,7 +64,10 @@ export class Table {
     for (const column of columns) heads.append(this.#head(column));
     const table = el("table", { class: "list" }, el("caption", { class: "unseen" }, label));
     table.append(el("thead", {}, heads), this.body);
-    place.append(el("div", { class: "scroll" }, table), this.note);
+    // A wide table must be scrolled by the keyboard, even without a button in its head.
+    const isFixed = columns.every(({ value }) => value === undefined);
+    const reached = isFixed ? { tabindex: "0", role: "group", "aria-label": label } : {};
+    place.append(el("div", { class: "scroll", ...reached }, table), this.note);
     this.#markHeads();
   }
 

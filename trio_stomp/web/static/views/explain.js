@@ -83,8 +83,8 @@ export class Explain {
   #asked = "";
   #turn = 0;
 
-  constructor({ model, api }) {
-    Object.assign(this, { model, api });
+  constructor({ model, api, subscribers }) {
+    Object.assign(this, { model, api, subscribers });
     this.byId = byId("explain-id-form");
     this.byPlace = byId("explain-place-form");
     this.outcome = new Outcome(byId("explain-status"));
@@ -183,6 +183,8 @@ export class Explain {
     const whose = session ? ` for session ${session}` : user ? ` for user ${user}` : "";
     say(byId("explain-title"), isOfOne ? `Message ${id}` : `${question.destination}${whose}`);
     byId("explain-summary").replaceChildren(...summaryItems(answer, question));
+    if (isOfOne || whose !== "") this.subscribers.hide();
+    else this.subscribers.of(question.destination);
     const { events } = answer;
     // A message's events are shown oldest first, a destination's newest first.
     const shown = isOfOne ? events : [...events].reverse();

@@ -47,8 +47,11 @@ export class Schedules extends View {
     this.quotas = new Table(byId("quotas-table"), QUOTAS);
     this.loader = new Loader({
       load: async () => {
-        const asked = [api.get("schedules", { limit: LISTED }), api.get("overview")];
-        const [{ schedules: items, total }, { quotas, quota_refusals_total: refused }] = await Promise.all(asked);
+        const [own, all] = await Promise.allSettled([api.get("schedules", { limit: LISTED }), api.get("overview")]);
+        if (own.status === "rejected") throw own.reason;
+        const { schedules: items, total } = own.value;
+        // The overview needs the right to monitor; the user's own messages do not.
+        const { quotas = [], quota_refusals_total: refused } = all.value ?? {};
         return { items, total, quotas, refused };
       },
       onAnswer: ({ items, total, quotas, refused }) => {

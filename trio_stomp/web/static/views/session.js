@@ -6,22 +6,12 @@ import * as format from "../lib/format.js";
 import { Loader } from "../lib/loader.js";
 import { LineCard, button, card, kindClass, pageHead } from "../lib/parts.js";
 import { BROKER, Rights } from "../lib/rights.js";
-import { Table, number, words } from "../lib/table.js";
+import { Table, words } from "../lib/table.js";
 import { Page } from "../lib/view.js";
 import { Trail } from "../model/trail.js";
 import { placed } from "./links.js";
 import { gap } from "./overview.js";
-
-const SUBSCRIPTIONS = [
-  placed("Destination"),
-  words("Id", (item) => item.subscription_id, { mark: () => "soft" }),
-  words("Acknowledges", (item) => item.ack),
-  words("Selector", (item) => (item.selector ? "yes" : "")),
-  words("Durable", (item) => (item.durable ? item.name || "yes" : "")),
-  number("Prefetch", (item) => item.prefetch, format.count),
-  number("Waiting", (item) => item.waiting, format.count),
-  number("Unacked", (item) => item.unacked, format.count),
-];
+import { SUBSCRIPTION } from "./subscriptions.js";
 
 const EVENTS = [
   words("When", (item) => format.clock(item.at)),
@@ -66,7 +56,7 @@ export class SessionPage extends Page {
       sort: "Unacked",
       isDescending: true,
       empty: "It has no subscriptions.",
-      columns: SUBSCRIPTIONS,
+      columns: SUBSCRIPTION,
     });
     const events = el("div", { class: "card flush" });
     this.events = new Table(events, {

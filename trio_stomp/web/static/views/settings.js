@@ -141,7 +141,8 @@ export class Settings extends View {
   draw() {
     if (this.#lists === null) return;
     const { who, settings, policies, users, rules } = this.#lists;
-    facts(this.who, whoFacts(who));
+    const { groups = [] } = users.users?.find(({ name }) => name === who.user) ?? {};
+    facts(this.who, whoFacts(who, groups));
     const wanted = this.filter.value;
     const fill = ({ table, note }, { why = "" }, items, told = "") => {
       const shown = items.filter((item) => matches(wanted, ...Object.values(item).map(String)));
@@ -169,13 +170,13 @@ export class Settings extends View {
   }
 }
 
-function whoFacts({ why, user, login, rights, roles, rules }) {
+function whoFacts({ why, user, login, rights, roles, rules }, groups) {
   if (why !== undefined) return [["You", why]];
   return [
     ["User", user || "anonymous"],
     ["Login", login === "none" ? "none needed" : login],
     ["Rights at DIAG", rights.join(", ") || "none"],
-    ["Groups", roles.join(", ") || "none"],
+    ["Groups", [...new Set([...roles, ...groups])].join(", ") || "none"],
     ["Access rules", SOURCES[rules] ?? rules],
   ];
 }
