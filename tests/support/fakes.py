@@ -38,7 +38,7 @@ from trio_stomp import ServerHandle, Settings
 from trio_stomp.broker import Broker, Delivery
 from trio_stomp.cluster import Contact, Gate
 from trio_stomp.cluster.routing import Placement, Router, make_core
-from trio_stomp.server import Entrance, Server
+from trio_stomp.server import Entrance, InnerServer, Server
 from trio_stomp.startup._entrances import address_of, open_entrances
 from trio_stomp.startup._security import Security
 from trio_stomp.startup._serve import _assemble
@@ -457,7 +457,12 @@ RELAYED = "relayed"
 """TCP through another node of a cluster."""
 ROUTED, ROUTED_WS = "routed", "routed-ws"
 """TCP and WebSocket through a node of a cluster with three partitions."""
-TRANSPORTS = (MEMORY, TCP, WS_MEMORY, WS_TCP, TLS, WSS, RELAYED, ROUTED, ROUTED_WS)
+INSIDE, INSIDE_WS = "inside", "inside-ws"
+"""The same, through the node that owns all of them."""
+TRANSPORTS = (
+    *(MEMORY, TCP, WS_MEMORY, WS_TCP, TLS, WSS, RELAYED),
+    *(ROUTED, ROUTED_WS, INSIDE, INSIDE_WS),
+)
 PARTITIONS = 3
 
 
@@ -491,17 +496,22 @@ class Dial:
     @property
     def is_websocket(self) -> bool:
         """Return whether clients use WebSocket."""
-        return self.transport in (WS_MEMORY, WS_TCP, WSS, ROUTED_WS)
+        return self.transport in (WS_MEMORY, WS_TCP, WSS, ROUTED_WS, INSIDE_WS)
 
     @property
     def is_tcp(self) -> bool:
         """Return whether there are real sockets."""
-        return self.transport in (TCP, WS_TCP, TLS, WSS, RELAYED, ROUTED, ROUTED_WS)
+        return self.transport not in (MEMORY, WS_MEMORY)
 
     @property
     def is_routed(self) -> bool:
         """Return whether destinations are spread over partitions."""
-        return self.transport in (ROUTED, ROUTED_WS)
+        return self.transport in (ROUTED, ROUTED_WS, INSIDE, INSIDE_WS)
+
+    @property
+    def is_inside(self) -> bool:
+        """Return whether the node of clients owns all partitions."""
+        return self.transport in (INSIDE, INSIDE_WS)
 
     @property
     def brokers(self) -> list[Broker]:
@@ -574,6 +584,9 @@ class Dial:
                 settings, self.security, handle, None, partial(make_core, placement, number)
             )
             self.owners.append((server, handle))
+            if self.is_inside:
+                self.gates[-1].contact = contact
+                self.gates[-1].settle(InnerServer(server))
             entrance = Entrance(listener, "off", b"secret")
             self._nursery.start_soon(server.run, [entrance], handle, lambda: None)
         core = partial(Router, placement=placement, gates=self.gates)

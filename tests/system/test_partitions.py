@@ -9,6 +9,7 @@ import pytest
 import trio
 
 from tests.support.fakes import (
+    INSIDE,
     ROUTED,
     ROUTED_WS,
     Client,
@@ -19,9 +20,11 @@ from tests.support.fakes import (
     open_dial,
     until,
 )
+from trio_stomp.broker import Delivery
 from trio_stomp.cluster import Contact
 from trio_stomp.cluster.routing import Placement, Router
 from trio_stomp.cluster.routing._route import Route
+from trio_stomp.server import InnerServer
 
 PLACEMENT = Placement(3)
 A, B, C = (
@@ -30,7 +33,7 @@ A, B, C = (
 )
 """A queue in each partition."""
 EACH = {"ack": "client-individual"}
-pytestmark = pytest.mark.parametrize("transport", [ROUTED])
+pytestmark = pytest.mark.parametrize("transport", [ROUTED, INSIDE])
 
 
 @asynccontextmanager
@@ -447,3 +450,34 @@ async def test_figures_come_from_one_partition(transport: str) -> None:
             pass
         assert "from 0 to 2" in frame["message"]
         assert await taken(dial, C) == [b"x", b"y"]
+
+
+async def test_messages_that_expire_before_they_are_written_return_to_their_owner(
+    transport: str,
+) -> None:
+    if transport != INSIDE:
+        return  # elsewhere the owner writes them itself
+    async with routed(transport) as dial:
+        client = await dial.connect()
+        await client.publish(A, b"x", headers={"x-message-ttl": "60000"})
+        await consume(client, A, count=1)
+        (queue,) = dial.brokers[0].queues
+        (consumer,) = queue.consumers
+        ((number, unacked),) = consumer.unacked.items()
+        origin = unacked.message.publication
+        dial.server.on_unsent(Delivery([b""], 1, 0, origin, ticket=(consumer, number)))
+        await until(lambda: queue.message_count == 0)
+
+
+async def test_a_client_of_an_owner_that_stops_in_this_process_is_closed(transport: str) -> None:
+    if transport != INSIDE:
+        return
+    async with routed(transport) as dial:
+        client, other = await dial.connect(), await dial.connect()
+        await client.publish(A, b"x", receipt=True)
+        await other.publish(B, b"x", receipt=True)
+        inside = dial.gates[0].inside
+        assert isinstance(inside, InnerServer)
+        inside.ended.set()
+        await client.expect_closed()
+        await other.publish(B, b"y", receipt=True)

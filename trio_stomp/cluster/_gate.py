@@ -1,11 +1,15 @@
 """Relaying of clients: a node that does not own the cluster passes their bytes to the owner."""
 
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import Awaitable, Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
+from typing import Protocol
 
 import trio
 from attrs import define, field, frozen
 
+from trio_stomp.base import CloseReason
+from trio_stomp.broker import Client, Outbox
+from trio_stomp.protocol import Event
 from trio_stomp.transport import encode_response, relay_header
 
 CHUNK_BYTES = 64 * 1024
@@ -43,6 +47,63 @@ class Contact:
         return cls(node, words[0], int(words[1]), words[2])
 
 
+class Session(Protocol):
+    """A client of the owner in this process, without a socket."""
+
+    def offer(self, events: Sequence[Event], size: int) -> bool:
+        """Put events into the owner's inbox. Return False if it has no room.
+
+        Raises:
+          trio.ClosedResourceError, trio.BrokenResourceError: The owner has stopped.
+        """
+
+    async def put(self, events: Sequence[Event], size: int) -> None:
+        """Put events into the owner's inbox, and wait for room. Raises: as ``offer``."""
+
+    def resume(self) -> None:
+        """Go on with deliveries."""
+
+    async def leave(self, reason: CloseReason) -> None:
+        """End the session, after all events that were put. Raises: as ``offer``."""
+
+
+class Guest(Protocol):
+    """The router's side of such a client. Its methods are called in turns of the owner."""
+
+    @property
+    def client(self) -> Client:
+        """Return the client of the router."""
+
+    @property
+    def outbox(self) -> Outbox:
+        """Return the outbox of the client's connection, which may have ended."""
+
+    @property
+    def is_noted(self) -> bool:
+        """Return whether it wants to see each MESSAGE."""
+
+    def take(self, frame: bytes) -> None:
+        """Take a frame that is no MESSAGE."""
+
+    def note(self, message: bytes) -> None:
+        """See a MESSAGE that was staged."""
+
+    def pause(self, *, paused: bool) -> None:
+        """Read no more from the client, or go on."""
+
+    def close(self) -> None:
+        """Take note that the owner has ended the session."""
+
+
+class Owner(Protocol):
+    """The owner in this process."""
+
+    ended: trio.Event
+
+    def open(self, guest: Guest) -> Session:
+        """Return a new client."""
+
+
 @define(eq=False, repr=False)
 class Gate:
     """Relays clients to the owner, and answers load balancers' questions about this node.
@@ -59,6 +120,10 @@ class Gate:
     owner: Contact | None = None
     is_draining: bool = False
     is_silent: Callable[[], bool] = lambda: False
+    contact: Contact | None = None
+    """This node's own."""
+    inside: Owner | None = None
+    """The owner, while it serves in this process."""
     relays: dict[trio.CancelScope, Contact | None] = field(factory=dict)
     """The clients, each with the owner to which it is relayed."""
     _owner_changed: trio.Event = field(factory=trio.Event)
@@ -89,22 +154,46 @@ class Gate:
                     except* (trio.BrokenResourceError, OSError):
                         pass  # the client or the owner is gone
 
-    async def relay(self, speak: Callable[[trio.SocketStream, Contact], Awaitable[None]]) -> None:
+    def settle(self, inside: Owner | None) -> None:
+        """Take note that the owner begins or ends to serve in this process."""
+        self.inside = inside
+        self._owner_changed.set()
+        self._owner_changed = trio.Event()
+
+    async def relay(
+        self,
+        speak: Callable[[trio.SocketStream, Contact], Awaitable[None]],
+        meet: Callable[[Owner], Awaitable[None]] | None = None,
+    ) -> None:
         """Speak to the owner on behalf of a client, until another node is the owner.
 
         Args:
           speak: Takes over the connection to the owner; it gets the owner's contact, too. It is not
             called if there is no owner for too long.
+          meet: Called instead with the owner if it is in this process.
 
         Raises: as ``speak``.
 
         Checkpoint: always. Cancel: as ``speak``.
         """
         with self._counted() as scope:
+            if meet is not None and (owner := await self._meet(scope)) is not None:
+                await meet(owner)
+                return
             reached = await self._reach(scope)
             if reached is not None:
                 async with reached[0]:
                     await speak(*reached)
+
+    async def _meet(self, scope: trio.CancelScope) -> Owner | None:
+        """Return the owner in this process, perhaps after a wait; None = it is in another one."""
+        with trio.move_on_after(WAIT_S):
+            while self.owner is None or (self.owner == self.contact and self.inside is None):
+                await self._owner_changed.wait()
+        if self.owner is None or self.owner != self.contact:
+            return None
+        self.relays[scope] = self.owner
+        return self.inside
 
     @contextmanager
     def _counted(self) -> Iterator[trio.CancelScope]:

@@ -10,6 +10,7 @@ from trio_stomp.server._handle import Entrance as Entrance
 from trio_stomp.server._handle import EventFeed as EventFeed
 from trio_stomp.server._handle import ServerEvent as ServerEvent
 from trio_stomp.server._handle import ServerHandle as ServerHandle
+from trio_stomp.server._inner import InnerServer as InnerServer
 from trio_stomp.server._limits import ServerLimits as ServerLimits
 from trio_stomp.server._server import Diagnostics as Diagnostics
 from trio_stomp.server._server import Server as Server

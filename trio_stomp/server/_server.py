@@ -38,6 +38,7 @@ from trio_stomp.server._committer import StoreCommitter
 from trio_stomp.server._dispatcher import Dispatcher
 from trio_stomp.server._drain import drain, stopping
 from trio_stomp.server._handle import Entrance, ServerHandle, check_session_id, refuse
+from trio_stomp.server._inner import is_given_back
 from trio_stomp.server._limits import ERROR, ServerLimits
 from trio_stomp.server._periodic import Periodic
 from trio_stomp.server._relief import Relief
@@ -137,7 +138,7 @@ class Server:
             self.memory,
             limits.max_outbox_bytes,
             limits.websocket_frames,
-            self._on_unsent,
+            self.on_unsent,
             self.clock,
         )
         self.alarm = Alarm(self._ring)
@@ -408,8 +409,10 @@ class Server:
         with suppress(trio.ClosedResourceError):
             await self.inbox.put(Control(self.broker.tick))
 
-    def _on_unsent(self, delivery: Delivery) -> None:
-        self.dispatcher.call_soon(lambda now: self.broker.unsent(delivery, now))
+    def on_unsent(self, delivery: Delivery) -> None:
+        """Give messages back to their broker that expired before they were written."""
+        if not is_given_back(delivery, self.outboxes):
+            self.dispatcher.call_soon(lambda now: self.broker.unsent(delivery, now))
 
     def _report_late(self, client: Client, outbox: Outbox, late_s: float) -> None:
         self.outboxes.touched.add(outbox)

@@ -33,7 +33,7 @@ from trio_stomp.cluster import (
 )
 from trio_stomp.config import Settings, adopt, own, put
 from trio_stomp.nats import JetStream, open_client
-from trio_stomp.server import Changes, Entrance, Server, ServerEvent, ServerHandle
+from trio_stomp.server import Changes, Entrance, InnerServer, Server, ServerEvent, ServerHandle
 from trio_stomp.startup._alike import digests
 from trio_stomp.startup._engine_access import nats_options
 from trio_stomp.startup._entrances import Listeners, check_addresses, handle_of, open_entrances
@@ -144,18 +144,25 @@ class Host:
         secret = self.contact.secret.encode()
         entrances.append(Entrance(_copy(self.link), "off", secret))
         embedding = evolve(self.embedding, store=store, entrances=entrances, on_assembled=guard)
+        inside: InnerServer | None = None
         try:
             async with trio.open_nursery() as others:
                 async with trio.open_nursery() as tasks:
                     self._serving = await tasks.start(serve_one, self.settings, None, embedding)
                     if self._must_stop:
                         self._serving.stop(GRACE_S)
-                    elif self.beside is not None and self._server is not None:
-                        others.start_soon(self.beside, self._server)
+                    elif self._server is not None:
+                        inside = InnerServer(self._server)
+                        node.gate.settle(inside)
+                        if self.beside is not None:
+                            others.start_soon(self.beside, self._server)
                 others.cancel_scope.cancel()
         except BaseExceptionGroup as group:
             raise innermost(group) from None
         finally:
+            node.gate.settle(None)
+            if inside is not None:
+                inside.ended.set()
             self._serving = self._server = None
             self._must_stop = False
 
@@ -304,6 +311,7 @@ def make_node(host: Host, jetstream: JetStream, snapshots: CommitLog) -> Node:
             server.connect_timeout_s,
             server.max_connections,
             is_silent=lambda: lease.silence(lease_time()) > silent_s,
+            contact=host.contact,
         ),
         accept=host.accept,
         serve=lambda store: host.serve(node, store),

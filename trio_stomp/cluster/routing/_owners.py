@@ -2,22 +2,19 @@
 
 from collections.abc import Awaitable, Callable, Sequence
 
-from attrs import define, field
+from attrs import define, evolve, field
 
 from trio_stomp.base import MemoryBudget
 from trio_stomp.cluster._gate import Gate
-from trio_stomp.cluster.routing._frames import closed
+from trio_stomp.cluster.routing._link import Turns
 from trio_stomp.cluster.routing._route import Awaited, Route
-from trio_stomp.cluster.routing._upstream import Host, Turns, Upstream
-from trio_stomp.frames import CONNECT, OPENING, SECRET_HEADERS, encode_frame
-from trio_stomp.protocol import Opened
+from trio_stomp.cluster.routing._upstream import Host, Upstream
+from trio_stomp.protocol import Event, Subscribed, Unsubscribed
 
 Start = Callable[[Callable[[], Awaitable[None]]], None]
 """Starts a task."""
 INTERNAL = b"-"
 """The id of RECEIPTs that only the router needs."""
-_OURS = frozenset({"accept-version", "heart-beat", "receipt", "request-id", *SECRET_HEADERS})
-"""Headers of CONNECT that concern only the client's connection to this node."""
 
 
 @define(eq=False, repr=False)
@@ -49,48 +46,36 @@ class Owners:
             upstream.flush()
         self._dirty.clear()
 
-    def write(self, route: Route, partition: int, data: bytes) -> None:
-        """Write frames for an owner."""
+    def add(self, route: Route, partition: int, event: Event) -> None:
+        """Add an event for an owner."""
         upstream = self.upstream(route, partition)
-        upstream.write(data)
+        upstream.add(event)
         self._dirty[upstream] = None
 
     def give(
-        self, route: Route, partition: int, data: bytes, receipts: Sequence[tuple[int, bytes]]
+        self, route: Route, partition: int, event: Event, receipts: Sequence[tuple[int, bytes]]
     ) -> None:
-        """Write frames for an owner that ask for RECEIPTs for the client."""
+        """Add an event for an owner, and expect RECEIPTs for the client."""
         for _, name in receipts:
             self.expect(route, (partition,), Awaited(name, 1, is_asked=True))
-        self.write(route, partition, data)
+        self.add(route, partition, event)
 
     def ask(
-        self,
-        route: Route,
-        partitions: Sequence[int],
-        lead: bytes,
-        receipt: bytes | None,
-        *,
-        subscribes: bool = False,
+        self, route: Route, partitions: Sequence[int], event: Subscribed | Unsubscribed
     ) -> None:
-        """Write a frame without a body for owners.
-
-        Args:
-          route: The client's session.
-          partitions: The partitions of the owners.
-          lead: Command and headers.
-          receipt: The receipt that the client requests, or None.
-          subscribes: The frame is a SUBSCRIBE, for which the router always requests a RECEIPT.
-        """
-        name = INTERNAL if subscribes and receipt is None else receipt
-        if name is not None:
-            awaited = Awaited(name, len(partitions), receipt is not None, subscribes)
+        """Add a SUBSCRIBE, which owners confirm in any case, or an UNSUBSCRIBE."""
+        subscribes = isinstance(event, Subscribed)
+        is_asked = event.receipt is not None
+        if subscribes and not is_asked:
+            event = evolve(event, receipt=INTERNAL)
+        if event.receipt is not None:
+            awaited = Awaited(event.receipt, len(partitions), is_asked, subscribes)
             self.expect(route, partitions, awaited)
-        frame = closed(lead, name)
         for partition in partitions:
-            self.write(route, partition, frame)
+            self.add(route, partition, event)
 
     def expect(self, route: Route, partitions: Sequence[int], awaited: Awaited) -> None:
-        """Expect confirmations of frames that are about to be written."""
+        """Expect confirmations of frames that are about to be added."""
         for partition in partitions:
             upstream = self.upstream(route, partition)
             upstream.expected.append(awaited)
@@ -99,7 +84,7 @@ class Owners:
             route.receipts.append(awaited)
 
     def upstream(self, route: Route, partition: int) -> Upstream:
-        """Return the connection to the owner of a partition, which is opened if there is none."""
+        """Return the session at the owner of a partition, which is begun if there is none."""
         upstream = route.upstreams.get(partition)
         if upstream is None:
             upstream = route.upstreams[partition] = Upstream(
@@ -108,15 +93,8 @@ class Owners:
                 host=self.host,
                 turns=self.dispatcher,
                 client=route.client,
+                opened=route.opened,
                 memory=self.memory,
             )
-            upstream.write(_connect(route.opened))
             self.start(upstream.run)
         return upstream
-
-
-def _connect(opened: Opened) -> bytes:
-    """Return the CONNECT for an owner, which trusts this node on the client's identity."""
-    headers = [each for each in opened.headers if each[0] not in _OURS]
-    ours = [("accept-version", opened.version.name), ("heart-beat", "0,0")]
-    return encode_frame(CONNECT, [*ours, *headers], OPENING)

@@ -7,23 +7,11 @@ from attrs import define, evolve
 from trio_stomp.base import CloseReason, ProtocolError
 from trio_stomp.broker import PolicyBook
 from trio_stomp.broker.headers import Dialect, parse_schedule, resolve, routing_of
-from trio_stomp.cluster.routing._frames import (
-    closed,
-    encode_acks,
-    encode_bare,
-    encode_lead,
-    encode_run,
-)
+from trio_stomp.cluster.routing._encoder import Routed
 from trio_stomp.cluster.routing._owners import INTERNAL, Owners
 from trio_stomp.cluster.routing._placement import REQUESTS, Placement, mark
 from trio_stomp.cluster.routing._route import Awaited, Route
 from trio_stomp.frames import (
-    ABORT,
-    BEGIN,
-    COMMIT,
-    SEND,
-    SUBSCRIBE,
-    UNSUBSCRIBE,
     FrameRun,
     Head,
     Headers,
@@ -76,15 +64,15 @@ class Requests:
 
     # SEND.
 
-    def _plan(self, route: Route, head: Head) -> tuple[bytes, tuple[int, ...]]:
-        """Return command and headers of SENDs with a header block, for owners, and the partitions.
+    def _plan(self, head: Head) -> tuple[int, ...]:
+        """Return the partitions of SENDs with a header block.
 
         Raises:
           ProtocolError: The destination is invalid, or a scheduled composite lies in several
             partitions.
         """
         found = head.plan
-        if found is None:
+        if not isinstance(found, Routed):
             names = resolve(head.destination or "", self.dialect, routing_of(head.headers))
             # The owner that has the first one sends a composite on.
             partitions = self.placement.targets(names[0], head.headers)
@@ -96,21 +84,18 @@ class Requests:
                     "is scheduled, so it must lie in one: send to each destination alone, or name"
                     " them in one group of the option cluster_colocate",
                 )
-            lead = encode_lead(SEND, head.headers, route.client.rules)
-            found = head.plan = lead, partitions
-        assert isinstance(found, tuple)
-        return found
+            found = head.plan = Routed(partitions)
+        return found.partitions
 
     def send(self, route: Route, run: FrameRun) -> bool:
         """Route a run of SENDs. Return False if it must wait for earlier frames."""
-        lead, partitions = self._plan(route, run.head)
+        partitions = self._plan(run.head)
         if route.is_ahead(partitions):
             return False
         for _, name in run.receipts:
             self.owners.expect(route, partitions, Awaited(name, len(partitions), is_asked=True))
-        data = encode_run(lead, run)
         for partition in partitions:
-            self.owners.write(route, partition, data)
+            self.owners.add(route, partition, run)
         return True
 
     # SUBSCRIBE, UNSUBSCRIBE.
@@ -129,8 +114,7 @@ class Requests:
             route.cumulative.add(event.id, route.client.rules)
             for partition in partitions:
                 self.owners.upstream(route, partition).is_noted = True
-        lead = encode_lead(SUBSCRIBE, event.headers, route.client.rules)
-        self.owners.ask(route, partitions, lead, event.receipt, subscribes=True)
+        self.owners.ask(route, partitions, event)
 
     def _sources(self, destination: str, headers: Headers) -> tuple[int, ...]:
         """Return the partitions of the destination of a SUBSCRIBE.
@@ -165,8 +149,7 @@ class Requests:
                 "UNSUBSCRIBE names a durable subscription of another connection, and in a cluster"
                 " with partitions needs the header destination, too",
             )
-        lead = encode_lead(UNSUBSCRIBE, event.headers, route.client.rules)
-        self.owners.ask(route, partitions or (0,), lead, event.receipt)
+        self.owners.ask(route, partitions or (0,), event)
 
     # ACK, NACK.
 
@@ -181,29 +164,25 @@ class Requests:
         first = marked(event.ids[0].decode())
         start = mark(first).encode()
         if all([name.startswith(start) for name in event.ids]):
-            self._settle(route, first, event)
+            self.owners.give(route, first, event, event.receipts)
             return
         parts: dict[int, list[bytes]] = {}
         for name in event.ids:
             parts.setdefault(marked(name.decode()), []).append(name)
         for partition, ids in parts.items():
-            self._settle(route, partition, evolve(event, ids=ids))
+            part = evolve(event, ids=ids)
+            self.owners.give(route, partition, part, part.receipts)
 
     def _include(self, route: Route, event: Acked) -> None:
         """Route an ACK that may include earlier messages of other partitions."""
         (name,) = event.ids
-        own, rules = self.placement.marked(name.decode()), route.client.rules
+        own = self.placement.marked(name.decode())
         others = route.cumulative.take(name, self.placement)
         for _, receipt in event.receipts:
             awaited = Awaited(receipt, 1 + len(others), is_asked=True)
             self.owners.expect(route, (own, *others), awaited)
         for partition, last in (*others.items(), (own, name)):
-            data = encode_acks(evolve(event, ids=[last]), rules)
-            self.owners.write(route, partition, data)
-
-    def _settle(self, route: Route, partition: int, event: Acked, transaction: str = "") -> None:
-        data = encode_acks(event, route.client.rules, transaction)
-        self.owners.give(route, partition, data, event.receipts)
+            self.owners.add(route, partition, evolve(event, ids=[last]))
 
     # Transactions: the session holds SENDs until COMMIT; owners need ACKs at once, for credit.
 
@@ -224,12 +203,12 @@ class Requests:
             begun = route.transactions.get(transaction)
             if begun is None:
                 route.transactions[transaction] = partition
-                self._transact(route, partition, BEGIN, transaction)
             elif begun != partition:
                 raise acks_apart(transaction, (begun, partition))
-            self._settle(route, partition, evolve(acked, receipts=()), transaction)
+            self.owners.add(route, partition, Received((), None, [acked], (), transaction))
         if event.returned:
-            self._transact(route, route.transactions.pop(transaction), ABORT, transaction)
+            partition = route.transactions.pop(transaction)
+            self.owners.add(route, partition, evolve(event, receipts=()))
         for _, name in event.receipts:
             route.answer(name)
 
@@ -244,18 +223,15 @@ class Requests:
         """
         transaction = event.transaction
         runs = [each for each in event.actions if isinstance(each, FrameRun)]
-        plans = [self._plan(route, run.head) for run in runs]
+        plans = [self._plan(run.head) for run in runs]
         begun = route.transactions.get(transaction)
-        unknown = [
-            each for each in event.actions if isinstance(each, Acked) and self._is_unknown(each)
-        ]
-        wanted = dict.fromkeys(partition for _, each in plans for partition in each)
-        if begun is None and not wanted and not unknown:
+        wanted = dict.fromkeys(partition for each in plans for partition in each)
+        if not event.actions:
             if event.receipt is not None:
                 route.answer(event.receipt)
             return True
         partition = next(iter(wanted), 0) if begun is None else begun
-        for run, (_, each) in zip(runs, plans, strict=True):
+        for run, each in zip(runs, plans, strict=True):
             if run.head.destination in REQUESTS and each != (partition,):
                 raise Apart(
                     f"transaction:{transaction}",
@@ -265,15 +241,11 @@ class Requests:
         if route.is_ahead((partition,)) or not self._may_commit(route, event, partition):
             return False
         route.asked = None
-        if begun is None:
-            self._transact(route, partition, BEGIN, transaction)
-        else:
-            del route.transactions[transaction]
-        for acked in unknown:
-            self._settle(route, partition, evolve(acked, receipts=()), transaction)
-        for run, (lead, _) in zip(runs, plans, strict=True):
-            self.owners.give(route, partition, encode_run(lead, run), run.receipts)
-        self._transact(route, partition, COMMIT, transaction, event.receipt)
+        route.transactions.pop(transaction, None)
+        receipts = [receipt for run in runs for receipt in run.receipts]
+        if event.receipt is not None:
+            receipts.append((0, event.receipt))
+        self.owners.give(route, partition, event, receipts)
         return True
 
     def _may_commit(self, route: Route, event: Committed, coordinator: int) -> bool:
@@ -288,30 +260,18 @@ class Requests:
             parts: dict[int, list[Head]] = {}
             for each in event.actions:
                 if isinstance(each, FrameRun):
-                    (partition, *_) = self._plan(route, each.head)[1]
+                    (partition, *_) = self._plan(each.head)
                     parts.setdefault(partition, []).append(each.head)
             parts.pop(coordinator, None)
-            awaited = Awaited(INTERNAL, len(parts), is_asked=False)
+            awaited = Awaited(INTERNAL, sum(map(len, parts.values())), is_asked=False)
             route.asked = event, awaited
             for partition, heads in parts.items():
-                self._transact(route, partition, BEGIN, event.transaction)
-                self.owners.write(route, partition, encode_bare(heads, route.client.rules))
-                self.owners.expect(route, (partition,), awaited)
-                lead = encode_lead(ABORT, (("transaction", event.transaction),), route.client.rules)
-                self.owners.write(route, partition, closed(lead, INTERNAL))
+                for head in heads:
+                    self.owners.expect(route, (partition,), awaited)
+                    check = Received([(1, INTERNAL)], head, transaction=event.transaction)
+                    self.owners.add(route, partition, check)
         return not route.asked[1].upstreams
 
     def _is_unknown(self, event: Acked) -> bool:
         """Return whether an ACK has an id that no partition can have made."""
         return not self.placement.is_marked(event.ids[0].decode())
-
-    def _transact(
-        self,
-        route: Route,
-        partition: int,
-        command: str,
-        transaction: str,
-        receipt: bytes | None = None,
-    ) -> None:
-        lead = encode_lead(command, (("transaction", transaction),), route.client.rules)
-        self.owners.ask(route, (partition,), lead, receipt)

@@ -64,6 +64,8 @@ class Route:
     asked: tuple[Committed, Awaited] | None = None
     cumulative: Cumulative = field(init=False)
     is_waiting: bool = False
+    is_paused: bool = False
+    """Nothing is read from the client."""
     leaving: Awaited | None = None
     receipt: bytes | None = None
     farewell: tuple[CloseReason, Callable[[], None]] | None = None

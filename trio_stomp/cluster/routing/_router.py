@@ -14,8 +14,6 @@ from trio_stomp.broker.headers import add_origin
 from trio_stomp.cluster._gate import Gate
 from trio_stomp.cluster.routing._frames import (
     Piece,
-    closed,
-    encode_lead,
     receipt_id,
 )
 from trio_stomp.cluster.routing._owners import INTERNAL, Owners
@@ -24,10 +22,7 @@ from trio_stomp.cluster.routing._requests import Requests
 from trio_stomp.cluster.routing._route import Awaited, Route
 from trio_stomp.cluster.routing._upstream import Upstream
 from trio_stomp.frames import (
-    DIAG,
-    DISCONNECT,
     FrameRun,
-    encode_frame,
 )
 from trio_stomp.protocol import (
     Acked,
@@ -100,7 +95,7 @@ class Router(Broker):
 
     def _regulate(self, route: Route) -> None:
         """Pause or resume reading from the client as its owners accept its frames."""
-        paused = route.client.is_blocked or not route.may_read()
+        paused = route.is_paused = route.client.is_blocked or not route.may_read()
         route.client.outbox.pause_reading(paused=paused)
 
     def end_turn(self, now: float) -> None:
@@ -174,9 +169,8 @@ class Router(Broker):
                 return requests.commit(route, event)
             case Disconnected(receipt):
                 self._leave(route, receipt, now)
-            case Queried(query):
-                frame = encode_frame(DIAG, (), route.client.rules, query.encode())
-                self.owners.write(route, 0, frame)
+            case Queried():
+                self.owners.add(route, 0, event)
             case Refused(error):
                 if route.receipts:
                     return False
@@ -189,10 +183,9 @@ class Router(Broker):
         """End the session at all owners, and then the client's."""
         route.receipt = receipt
         route.leaving = Awaited(INTERNAL, len(route.upstreams), is_asked=False)
-        frame = closed(encode_lead(DISCONNECT, (), route.client.rules), INTERNAL)
         for partition in route.upstreams:
             route.upstreams[partition].expected.append(route.leaving)
-            self.owners.write(route, partition, frame)
+            self.owners.add(route, partition, Disconnected(INTERNAL))
         self._end_if_left(route, now)
 
     def _end_if_left(self, route: Route, now: float) -> None:
@@ -255,11 +248,44 @@ class Router(Broker):
         elif found is route.leaving:
             self._end_if_left(route, now)
 
-    def drained(self, upstream: Upstream) -> None:
-        """Handle that an owner has accepted most of the output."""
-        upstream.is_paused = False
+    def take(self, upstream: Upstream, frame: bytes) -> None:
+        """Take a frame of the owner in this process, in its turn: its place is kept among MESSAGEs.
+
+        What changes more than the client's output is done in a turn of the router.
+        """
+        route = self.routes.get(upstream.client)
+        if route is None or route.client.is_refused:
+            return
+        if not frame.startswith(b"RECEIPT\n"):
+            self.receive(upstream, [Piece(frame, False)], self.event_history.now)
+            return
+        if receipt_id(frame) != INTERNAL:
+            self._confirm(route, upstream, frame, self.event_history.now)
+            if not (route.is_waiting or route.is_paused):
+                return
+            pieces = []
+        else:
+            pieces = [Piece(frame, False)]
+
+        def receive(now: float) -> None:
+            self.receive(upstream, pieces, now)
+
+        self.owners.dispatcher.call_soon(receive)
+
+    def note(self, upstream: Upstream, message: bytes) -> None:
+        """Note a MESSAGE of the owner in this process, in its turn."""
+        if (route := self.routes.get(upstream.client)) is not None:
+            route.cumulative.note(message)
+
+    def regulate(self, upstream: Upstream) -> None:
+        """Read from the client, or not, as its owners accept what it sends."""
         if (route := self.routes.get(upstream.client)) is not None:
             self._regulate(route)
+
+    def drained(self, upstream: Upstream) -> None:
+        """Handle that an owner has accepted most of the output."""
+        upstream.is_full = False
+        self.regulate(upstream)
 
     def lost(self, upstream: Upstream, now: float) -> None:
         """Handle the end of the connection to an owner: the client's session ends, too."""

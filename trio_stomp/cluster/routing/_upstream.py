@@ -1,42 +1,33 @@
-"""A client's connection to the owner of one partition."""
+"""A client's session at the owner of one partition."""
 
 import logging
 from collections import deque
-from collections.abc import Callable
 from functools import partial
-from ipaddress import ip_address
 from typing import TYPE_CHECKING, Protocol
 
 import trio
 from attrs import define, field
 
-from trio_stomp.cluster._gate import Contact, Gate
-from trio_stomp.cluster.routing._frames import FrameCutter, Piece
-from trio_stomp.transport import Voucher, Wire, relay_header, wire_over
+from trio_stomp.cluster._gate import Contact, Gate, Owner
+from trio_stomp.cluster.routing._encoder import size_of
+from trio_stomp.cluster.routing._frames import Piece
+from trio_stomp.cluster.routing._link import Link, Turns
+from trio_stomp.cluster.routing._local import LocalLink
+from trio_stomp.cluster.routing._remote import open_remote
+from trio_stomp.protocol import Event, Opened
 
 if TYPE_CHECKING:
     from trio_stomp.base import MemoryBudget
-    from trio_stomp.broker import Client
+    from trio_stomp.broker import Client, Outbox
     from trio_stomp.cluster.routing._route import Awaited
 
 logger = logging.getLogger("trio_stomp")
 
-READ_BYTES = 256 * 1024
 HIGH_BYTES = 256 * 1024
 """With more output than this for an owner, nothing is read from the client."""
 LOW_BYTES = 64 * 1024
 LINGER_S = 10.0
 """Maximum time for an owner to end a session that the client has ended."""
-
-
-class Turns(Protocol):
-    """The dispatcher, in whose turns the state of clients changes."""
-
-    async def call(self, action: Callable[[float], bool]) -> bool:
-        """Call a function in the next turn, and return its result."""
-
-    def call_soon(self, call: Callable[[float], None]) -> None:
-        """Call a function in the next turn."""
 
 
 class Host(Protocol):
@@ -45,8 +36,17 @@ class Host(Protocol):
     def receive(self, upstream: "Upstream", pieces: list[Piece], now: float) -> bool:
         """Take frames of an owner, and return whether the client has room for more."""
 
+    def take(self, upstream: "Upstream", frame: bytes) -> None:
+        """Take a frame that is no MESSAGE of the owner in this process, in its turn."""
+
+    def note(self, upstream: "Upstream", message: bytes) -> None:
+        """See a MESSAGE of the owner in this process, in its turn."""
+
     def drained(self, upstream: "Upstream") -> None:
         """Handle that an owner has accepted most of the output."""
+
+    def regulate(self, upstream: "Upstream") -> None:
+        """Read from the client, or not, as its owners accept what it sends."""
 
     def lost(self, upstream: "Upstream", now: float) -> None:
         """Handle the end of the connection."""
@@ -54,12 +54,13 @@ class Host(Protocol):
 
 @define(eq=False, repr=False)
 class Upstream:
-    """A client's connection to the owner of one partition.
+    """A client's session at the owner of one partition.
 
-    Handles: bytes in both directions, with bounds; the outstanding confirmations.
+    Handles: events to the owner, with bounds; the outstanding confirmations.
     Does not handle: the meaning of frames; see ``Router``, in whose turns this state changes.
 
     Args:
+      opened: The client's CONNECT.
       memory: Charged for the output.
       expected: The confirmations that the owner has not sent yet, in the order of the frames.
       unconfirmed: The number of SUBSCRIBEs among them.
@@ -70,6 +71,7 @@ class Upstream:
     host: Host
     turns: Turns
     client: "Client"
+    opened: Opened
     memory: "MemoryBudget"
     expected: "deque[Awaited]" = field(factory=deque)
     unconfirmed: int = 0
@@ -77,69 +79,106 @@ class Upstream:
     """The router needs each MESSAGE as a piece of its own."""
     waiting_bytes: int = 0
     is_over: bool = False
-    is_paused: bool = False
+    is_full: bool = False
     """The output has exceeded HIGH_BYTES, and ``drained`` was not called since."""
-    _is_finishing: bool = False
-    _is_writing: bool = False
-    """The writer has output that the owner did not accept at once."""
-    _output: list[bytes | memoryview] = field(factory=list)
-    _wire: Wire | None = None
-    _wake: trio.Event = field(factory=trio.Event)
-    _room: trio.Event = field(factory=trio.Event)
+    is_held: bool = False
+    """The owner in this process wants no more for the moment."""
+    is_finishing: bool = False
+    """The client has ended: the session ends once everything is sent."""
+    _events: list[Event] = field(factory=list)
+    _size: int = 0
+    """The bytes of ``_events``."""
+    _link: Link | None = None
     _scope: trio.CancelScope = field(factory=trio.CancelScope)
+    outbox: "Outbox" = field(init=False)
+    """The client's, also when its connection has ended."""
+
+    def __attrs_post_init__(self) -> None:
+        self.outbox = self.client.outbox
 
     # In turns of the dispatcher.
 
-    def write(self, data: bytes) -> None:
-        """Add frames to the output; ``flush`` sends them."""
-        if self.is_over:
-            return
-        self._output.append(data)
-        self.waiting_bytes += len(data)
-        self.memory.used_bytes += len(data)
+    @property
+    def is_paused(self) -> bool:
+        """Return whether the client should send no more to this owner."""
+        return self.is_full or self.is_held
+
+    def add(self, event: Event) -> None:
+        """Add an event to the output; ``flush`` sends it."""
+        if not self.is_over:
+            size = size_of(event)
+            self._events.append(event)
+            self._size += size
+            self.charge(size)
+
+    def charge(self, size: int) -> None:
+        """Charge bytes of output."""
+        self.waiting_bytes += size
+        self.memory.used_bytes += size
         if self.waiting_bytes > HIGH_BYTES:
-            self.is_paused = True
+            self.is_full = True
+
+    def release(self, size: int) -> None:
+        """Release the charge of output that the owner has accepted."""
+        if not self.is_over:
+            self.waiting_bytes -= size
+            self.memory.give(size)
+
+    def tell_drained(self) -> None:
+        """Tell the router, in its turn, if most of the output is accepted."""
+        if self.is_full and self.waiting_bytes < LOW_BYTES:
+            self.turns.call_soon(lambda _: self.host.drained(self))
 
     def flush(self) -> None:
-        """Send what the owner accepts at once, and leave the rest to the writer."""
-        if self._wire is None or self._is_writing or not self._output:
-            return
-        data = b"".join(self._output)
-        self._output.clear()
-        try:
-            sent = self._wire.send_nowait(data)
-        except trio.BrokenResourceError:
-            sent = len(data)  # the reader will notice the end of the connection
-        self._release(sent)
-        if sent < len(data):
-            self._output.append(memoryview(data)[sent:])
-            self._is_writing = True
-            self._wake.set()
-        elif self.is_paused:
-            self.host.drained(self)
+        """Pass the events on, if it is known where to."""
+        if self._link is not None and self._events:
+            events, size = self._events, self._size
+            self._events, self._size = [], 0
+            self._link.send(events, size)
+            if self.is_full and self.waiting_bytes < LOW_BYTES:
+                self.host.drained(self)
 
     def finish(self) -> None:
         """End the session once all output is sent. Frames of the owner are ignored."""
-        self._is_finishing = True
+        self.is_finishing = True
         self._scope.deadline = trio.current_time() + LINGER_S
-        self._wake.set()
-        self.make_room()
+        if self._link is not None:
+            self._link.finish()
 
     def make_room(self) -> None:
-        """Resume reading from the owner, since the client has room."""
-        self._room.set()
+        """Go on with deliveries, since the client has room."""
+        if self._link is not None:
+            self._link.make_room()
+
+    def receive(self, pieces: list[Piece], now: float) -> bool:
+        """Implement ``Sender.receive``."""
+        return self.host.receive(self, pieces, now)
+
+    def take(self, frame: bytes) -> None:
+        """Implement ``Sender.take``."""
+        self.host.take(self, frame)
+
+    def note(self, message: bytes) -> None:
+        """Implement ``Sender.note``."""
+        self.host.note(self, message)
+
+    def hold(self, *, held: bool) -> None:
+        """Implement ``Sender.hold``."""
+        if self.is_held != held:
+            self.is_held = held
+            self.turns.call_soon(lambda _: self.host.regulate(self))
+
+    def cancel(self) -> None:
+        """End the session at once."""
+        self._scope.cancel()
 
     def end(self) -> None:
-        """Release the output of a connection that has ended."""
+        """Release the output of a session that has ended."""
+        self._events.clear()
+        self.release(self.waiting_bytes)
         self.is_over = True
-        self._output.clear()
-        self._release(self.waiting_bytes)
 
-    def _release(self, size: int) -> None:
-        self.waiting_bytes -= size
-        self.memory.give(size)
-
-    # Its tasks.
+    # Its task.
 
     async def run(self) -> None:
         """Exchange frames with the owner until both sides have ended or the connection is lost.
@@ -148,68 +187,27 @@ class Upstream:
         """
         try:
             with self._scope:
-                await self.gate.relay(self._speak)
+                await self.gate.relay(self._speak, self._meet)
         except* (trio.BrokenResourceError, OSError):
             pass
         except* Exception:
             logger.exception("a bug in the router ends the session of %s", self.client.remote)
         finally:
-            self._wire = None
+            self._link = None
             self.turns.call_soon(partial(self.host.lost, self))
 
     async def _speak(self, stream: trio.SocketStream, contact: Contact) -> None:
-        client, secret = self.client, contact.secret.encode()
-        voucher = Voucher(client.identity, client.transport)
-        await stream.send_all(relay_header(*_address(client), "off", secret, voucher))
-        wire = self._wire = wire_over(stream)
-        try:
-            async with trio.open_nursery() as tasks:
-                tasks.start_soon(self._write, wire)
-                await self._read(wire)
-                tasks.cancel_scope.cancel()
-        finally:
-            with trio.CancelScope(shield=True):
-                await wire.aclose()
+        link = await open_remote(self, stream, contact)
+        self._join(link)
+        await link.run()
 
-    async def _read(self, wire: Wire) -> None:
-        cutter = FrameCutter()
-        is_plain = self.client.transport in ("tcp", "tls")
-        while data := await wire.receive_some(READ_BYTES):
-            if self._is_finishing:
-                continue
-            cutter.joins = is_plain and not self.is_noted
-            pieces = cutter.feed(data)
-            if not pieces:
-                continue
-            self._room = trio.Event()
-            if not await self.turns.call(partial(self.host.receive, self, pieces)):
-                await self._room.wait()
+    async def _meet(self, owner: Owner) -> None:
+        link = LocalLink(self, owner)
+        self._join(link)
+        await link.run()
 
-    async def _write(self, wire: Wire) -> None:
-        while True:
-            while self._output:
-                self._is_writing = True
-                data = self._output.pop(0)
-                sent = await wire.wait_sent(data)
-                if self.is_over:
-                    return
-                self._release(sent)
-                if sent < len(data):
-                    self._output.insert(0, memoryview(data)[sent:])
-                if self.is_paused and self.waiting_bytes < LOW_BYTES:
-                    self.turns.call_soon(lambda _: self.host.drained(self))
-            self._is_writing = False
-            if self._is_finishing:
-                await wire.send_eof()
-                return
-            self._wake = trio.Event()
-            await self._wake.wait()
-
-
-def _address(client: "Client") -> tuple[str, int]:
-    """Return the address and port of a client, or of this machine if it has none."""
-    host, _, port = client.remote.rpartition(":")
-    try:
-        return str(ip_address(host.strip("[]").partition("%")[0])), int(port)
-    except ValueError:
-        return ("127.0.0.1" if not client.network else "0.0.0.0"), 0
+    def _join(self, link: Link) -> None:
+        self._link = link
+        self.flush()
+        if self.is_finishing:
+            link.finish()

@@ -89,6 +89,21 @@ class Inbox:
             self._release(batch)
             await self._put_in_turn(batch)
 
+    def offer(self, batch: Batch) -> bool:
+        """Add a batch if there is room for it now, and return whether there was.
+
+        Raises:
+          trio.ClosedResourceError, trio.BrokenResourceError: the queue takes nothing any more.
+        """
+        if self._turnstile.locked() or self._is_full(batch):
+            return False
+        try:
+            self._sender.send_nowait(batch)
+        except trio.WouldBlock:
+            return False
+        self._charge(batch)
+        return True
+
     async def _put_in_turn(self, batch: Batch) -> None:
         with trio.CancelScope(shield=True):
             async with self._turnstile:
