@@ -106,7 +106,7 @@ class Writer:
     def _commit(self, epoch: str, messages: pa.Table) -> None:
         """Commit messages of one epoch."""
         self._check_order(epoch, messages)
-        source = source_of(self._note_broker(messages), epoch)
+        source = source_of(self._note_broker(epoch, messages), epoch)
         at = self._store.next(PROGRESS_TABLE, source) or 0
         messages = messages.filter(pc.greater_equal(messages.column("offset"), at))
         if not messages.num_rows:
@@ -126,11 +126,14 @@ class Writer:
         self._store.append(PROGRESS_TABLE, source, following, lambda _: done)
         self.totals = self.totals.plus(messages.num_rows, rows, parts.rest.num_rows)
 
-    def _note_broker(self, messages: pa.Table) -> str:
+    def _note_broker(self, epoch: str, messages: pa.Table) -> str:
         """Return the broker of messages. A row for lost messages may not tell it."""
         if "broker_id" in messages.column_names:
             known = (each for each in pc.unique(messages.column("broker_id")).to_pylist() if each)
             self._broker_id = next(known, self._broker_id)
+            if not self._broker_id:
+                brokers = brokers_of(self._store, self.stream, epoch)
+                self._broker_id = brokers[0] if len(brokers) == 1 else ""
         return self._broker_id
 
     def _check_order(self, epoch: str, messages: pa.Table) -> None:
@@ -191,6 +194,16 @@ def progress(
         "written_at": at,
     }
     return dated(pa.Table.from_pylist([row], schema_of(PROGRESS)))
+
+
+def brokers_of(store: Store, stream: str, epoch: str) -> list[str]:
+    """Return the brokers of whose stream an epoch was read."""
+    commits = store.dataset(PROGRESS_TABLE)
+    if commits is None:
+        return []
+    is_own = (pc.field("stream") == stream) & (pc.field("epoch") == epoch)
+    found = commits.to_table(filter=is_own, columns=["broker_id"])
+    return [str(each) for each in pc.unique(found.column(0)).to_pylist()]
 
 
 def previous_epoch(store: Store, stream: str, broker_id: str, epoch: str) -> tuple[str, int] | None:
