@@ -5,7 +5,6 @@ import base64
 import getpass
 import io
 import json
-import shutil
 import ssl
 import subprocess
 import sys
@@ -56,7 +55,7 @@ from trio_stomp.cli._tool import (
     show_table,
     size_in_bytes,
 )
-from trio_stomp.cli.commands import _completion, _health
+from trio_stomp.cli.commands import _health
 from trio_stomp.cli.commands._messages import _send
 from trio_stomp.client import ConnectFailed
 from trio_stomp.store import JournalStore
@@ -809,49 +808,6 @@ def test_a_broker_explains_itself() -> None:
         check_refused(
             run("explain", "nonsense", "--url", broker.url), "is not a message-id", code=1
         )
-
-
-# completion
-
-
-@pytest.mark.parametrize("shell", _completion.SHELLS)
-def test_the_script_is_one(shell: str) -> None:
-    pytest.importorskip("shtab", reason="pip install 'trio-stomp[cli]'")
-    ran = run("completion", shell)
-    assert (ran.returncode, ran.stderr) == (0, "")
-    for name in _main.names():
-        assert name in ran.stdout
-    assert "trio-stomp" in ran.stdout
-    program = shutil.which(shell)
-    if program is not None:
-        checked = subprocess.run([program, "-n"], input=ran.stdout, text=True, check=False)
-        assert checked.returncode == 0
-
-
-def test_bash_completes() -> None:
-    pytest.importorskip("shtab", reason="pip install 'trio-stomp[cli]'")
-    script = run("completion", "bash").stdout
-    ask = (
-        '\n_ask() { COMP_WORDS=("$@"); COMP_CWORD=$(($# - 1)); COMPREPLY=(); '
-        '_shtab_trio_stomp; echo "${COMPREPLY[@]}"; }\n'
-        "_ask trio-stomp hea\n_ask trio-stomp dlq re\n_ask trio-stomp serve --max-body\n"
-        "_ask trio-stomp subscribe --ack client-\n_ask trio-stomp subscribe --select\n"
-        "_ask trio-stomp send --passcode\n_ask trio-stomp dlq ls --tok\n"
-    )
-    ran = subprocess.run(["bash", "-c", script + ask], capture_output=True, text=True, check=False)
-    printed = ran.stdout.splitlines()
-    assert printed == [
-        *("health", "retry", "--max-body-bytes", "client-individual"),
-        *("--selector", "--passcode-file", "--token-file"),
-    ]
-
-
-def test_without_shtab_it_is_named(output_of: OutputOf, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(sys.modules, "shtab", None)
-    assert output_of("completion", "bash", code=1) == (
-        "trio-stomp completion: error: this needs shtab, which is not installed: "
-        "pip install shtab\n"
-    )
 
 
 # --json of the older tools
