@@ -63,7 +63,7 @@ test("a rate is the growth of counters over the time between two lists", () => {
   assert.equal(model.destinations.things.get("/b").rates.in, 2);
 });
 
-test("what a list of changes leaves out did nothing, and is still there", () => {
+test("an item missing from a list of changes is unchanged and stays", () => {
   const model = new Model();
   model.apply("DIAG/destinations", list(0, [destination("/a", 0), destination("/b", 0)], { full: true }));
   model.apply("DIAG/destinations", list(1, [destination("/a", 5), destination("/b", 5)]));
@@ -72,14 +72,14 @@ test("what a list of changes leaves out did nothing, and is still there", () => 
   assert.equal(model.points.at(-1).in, 1);
 });
 
-test("counters that were never seen before do not pass for traffic of this moment", () => {
+test("the first figures of a counter are not counted as new traffic", () => {
   const model = new Model();
   model.apply("DIAG/destinations", list(0, [destination("/a", 0)]));
   model.apply("DIAG/destinations", list(1, [destination("/old", 1e6)]));
   assert.equal(model.points.at(-1).in, 0);
 });
 
-test("only a whole list says what is gone", () => {
+test("only a complete list removes items", () => {
   const model = new Model();
   const all = [destination("/a", 1), destination("/b", 1)];
   model.apply("DIAG/destinations", list(0, all, { full: true }));
@@ -91,7 +91,7 @@ test("only a whole list says what is gone", () => {
   assert.deepEqual([...model.destinations.things.keys()], ["/a"]);
 });
 
-test("a new boot counts from nothing, and is told", () => {
+test("a new boot starts its counters at zero and adds an event", () => {
   const model = new Model();
   model.apply("DIAG/destinations", list(0, [destination("/a", 100)], { full: true }));
   model.apply("DIAG/destinations", list(5, [destination("/a", 3)], { full: true }, "b"));
@@ -101,14 +101,14 @@ test("a new boot counts from nothing, and is told", () => {
   assert.equal(new Model().events.length, 0);
 });
 
-test("a counter that fell began anew", () => {
+test("a counter that fell has started again from zero", () => {
   const model = new Model();
   model.apply("DIAG/destinations", list(0, [destination("/a", 100)], { full: true }));
   model.apply("DIAG/destinations", list(1, [destination("/a", 3)]));
   assert.equal(model.points.at(-1).in, 3);
 });
 
-test("latency is what grew in each interval", () => {
+test("latency is the growth of the buckets in each interval", () => {
   const model = new Model();
   model.apply("DIAG/latency", list(0, [timed("/a", [5, 0, 0, 0])], { full: true }));
   assert.equal(model.points.at(-1).heat.size, 0);
@@ -127,7 +127,7 @@ test("a percentile is interpolated in its bucket", () => {
   assert.equal(percentile([1, 0, 0, 1], BOUNDS, 1), 4);
 });
 
-test("no percentile is above the longest", () => {
+test("no percentile exceeds the maximum", () => {
   // 10,000 observations of 2.1 in the bucket from 2 to 4.
   for (const q of [0.5, 0.9, 0.99, 1]) {
     assert.ok(percentile([0, 0, 10_000, 0], BOUNDS, q, 2.1) <= 2.1);
@@ -137,7 +137,7 @@ test("no percentile is above the longest", () => {
   assert.equal(percentile([0, 10, 0, 0], BOUNDS, 0.5, 1.9), 1.5);
 });
 
-test("the longest is known by stage and destination", () => {
+test("the maximum latency is kept by stage and destination", () => {
   const model = new Model();
   assert.equal(model.longest("delivery"), Infinity);
   const items = [{ ...timed("/a", [1, 0, 0, 0]), max_ms: 0.5 }, { ...timed("/b", [0, 0, 0, 1]), max_ms: 9 }];
@@ -173,7 +173,7 @@ test("events, endings and drops are kept, within bounds", () => {
   assert.ok(model.drops.size <= 100);
 });
 
-test("each event has a number of its own, that of a new boot too", () => {
+test("each event has its own number, also that of a new boot", () => {
   const model = new Model();
   model.apply("DIAG/event/connect", event(0, "connect"));
   model.apply("DIAG/event/connect", record(1, { name: "connect", session_id: "t", detail: "" }, "b"));
@@ -181,7 +181,7 @@ test("each event has a number of its own, that of a new boot too", () => {
   assert.equal(new Set(model.events.map(({ id }) => id)).size, 3);
 });
 
-test("a connection that is not open is of one list alone", () => {
+test("a connection that is not open is shown for one list only", () => {
   const model = new Model();
   const connection = (id, state) => ({ session_id: id, state, frames_in_total: 0, frames_out_total: 0 });
   const all = [connection("a", "open"), connection("b", "opening"), connection("c", "closed")];
@@ -211,13 +211,13 @@ test("the broker's input queue is no queue, even beside a topic of that name", (
   assert.equal(model.points.at(-1).waiting, 2);
 });
 
-test("unknown topics are passed over", () => {
+test("unknown topics are ignored", () => {
   const model = new Model();
   model.apply("DIAG/news", record(0, { items: 3 }));
   assert.equal(model.events.length, 0);
 });
 
-test("a processor's share is of the time between two records", () => {
+test("processor use is relative to the time between two records", () => {
   const model = new Model();
   const used = (second, user) =>
     record(second, { cpu_user_s_total: user, cpu_sys_s_total: 1, rss_bytes: 5, loop_lag_ms_p99: 1 });
@@ -226,7 +226,7 @@ test("a processor's share is of the time between two records", () => {
   assert.equal(model.points.at(-1).cpu, 25);
 });
 
-test("targets are counted, and those that keep messages known", () => {
+test("targets are counted, and topics that keep messages are known", () => {
   const to = (name) => ({ headers: name ? { "original-destination": name } : {} });
   const found = targets([to("/a"), to("/b"), to("/b"), to("")]);
   assert.deepEqual(found.map(([name, { length }]) => [name, length]), [["/b", 2], ["/a", 1], ["", 1]]);
@@ -238,7 +238,7 @@ test("targets are counted, and those that keep messages known", () => {
   assert.ok(isGrave("/queue/DLQ.a") && isGrave("/queue/deadletter") && !isGrave("/queue/a"));
 });
 
-test("attempts come later and later, never together, never never", () => {
+test("delays between attempts grow, vary at random, and are bounded", () => {
   assert.equal(backOff(0, 0), 250);
   assert.equal(backOff(0, 1), 500);
   assert.equal(backOff(3, 1), 4000);
@@ -246,7 +246,7 @@ test("attempts come later and later, never together, never never", () => {
   assert.equal(backOff(5000, 0), 15_000);
 });
 
-test("figures are written for people", () => {
+test("figures are formatted for people", () => {
   assert.equal(format.rate(0), "0");
   assert.equal(format.rate(0.01), "<0.1");
   assert.equal(format.rate(12.34), "12.3");
@@ -266,7 +266,7 @@ test("figures are written for people", () => {
   assert.equal(format.cut("abcdef", 3), "abc…");
 });
 
-test("axes end at round numbers, and lines break where nothing was heard", () => {
+test("axes end at round numbers, and lines break where figures are missing", () => {
   assert.deepEqual([0, 1, 3, 7, 1500, 0.03].map(roundUp), [1, 1, 5, 10, 2000, 0.05]);
   const points = [0, 1, 2, 9, 10].map((second) => ({ at: second * 1000, value: second }));
   const found = stretches(points, (point) => point.value, 2500);
@@ -283,7 +283,7 @@ test("a heat map shows the buckets used, and few messages beside many", () => {
   assert.ok(warmth(1, 1e6) > 0.12);
 });
 
-test("a question's address says all of it, whatever names are in it", () => {
+test("the address of a question contains all of it, with any names", () => {
   const odd = "/topic/a?b=c&d#e %41+\u2603";
   for (const question of [
     { "message-id": "mwq.a-17" },
@@ -311,7 +311,7 @@ test("message-ids in a sentence are found, and no character of it is lost", () =
   assert.deepEqual(parts(""), []);
 });
 
-test("what decided is told by a field, whatever the sentence says", () => {
+test("the deciding rule comes from its field, not from the sentence", () => {
   const lost = { what: "lost", text: "2 queue-full by overflow = 'by me'", count: 2, fate: "queue-full" };
   const rule = "overflow = 'by me'";
   assert.deepEqual(decided({ ...lost, rule, policy: "'/queue/*' (p.toml:3)" }), {
@@ -337,7 +337,7 @@ test("a lost message looks worse than a moved one", () => {
   assert.equal(tones("constructor", "moved"), "");
 });
 
-test("how far back the broker remembers is told as time and as a moment", () => {
+test("the horizon is written as a duration and as a moment", () => {
   const now = new Date(2026, 10, 21, 12, 0, 30, 250).getTime();
   assert.equal(
     horizonText({ horizon_s: 90.25 }, now),
@@ -357,7 +357,7 @@ test("headers are read as they are typed, and refused with their line", () => {
   assert.throws(() => parseHeaders(":7"), /name:value/);
 });
 
-test("a template is filled, and what it does not know stays", () => {
+test("a template is filled, and unknown fields stay", () => {
   const message = { headers: { destination: "/topic/a", kind: "pear" }, body: "b$&" };
   const noon = new Date(2026, 10, 21, 12).getTime();
   const print = (template) => filled(template, message, 3, noon);
@@ -366,7 +366,7 @@ test("a template is filled, and what it does not know stays", () => {
   assert.equal(print("{{body}} {constructor} {"), "{body} {constructor} {");
 });
 
-test("a RECEIPT is told in words", () => {
+test("a RECEIPT is described in words", () => {
   assert.equal(outcome({ matched: "0" }), "The broker has accepted it; no subscribers.");
   assert.equal(outcome({ stored: "memory" }), "The broker has accepted it; it waits, stored in memory.");
   assert.equal(outcome({ duplicate: "true" }), "A duplicate: accepted before.");
@@ -380,7 +380,7 @@ test("snippets name the address of the page", () => {
   assert.match(javascriptSnippet('ws://x/"'), /brokerURL: "ws:\/\/x\/\\""/);
 });
 
-test("what topics lose to nobody is no loss", () => {
+test("messages to topics without subscribers do not count as lost", () => {
   const model = new Model();
   const item = (name, dropped, more = {}) => ({ ...destination(name, 0), dropped_total: dropped, ...more });
   const all = (dropped) => [item("/unheard", dropped, { subscribers: 0 }), item("/heard", dropped)];
@@ -390,7 +390,7 @@ test("what topics lose to nobody is no loss", () => {
   assert.equal(model.points.at(-1).lost, 3);
 });
 
-test("a queue is remembered over time, and what a list of changes leaves out did nothing", () => {
+test("the history of a queue is kept, and items missing from a list of changes are unchanged", () => {
   const model = new Model();
   const queue = (depth) => ({ destination: "/queue/a", input_depth: depth, ack_depth: 1, stale_depth: 0, oldest_input_age_s: 7 });
   const input = { destination: "input", input_depth: 0 };
@@ -407,7 +407,7 @@ test("a queue is remembered over time, and what a list of changes leaves out did
   assert.ok(model.trails.size <= 1000);
 });
 
-test("a trail is bounded, and counters that fell begin anew", () => {
+test("a trail is bounded, and counters that fell have started again from zero", () => {
   const trail = new Trail();
   const answer = (second, sent, boot = "a") =>
     record(second, { input_depth: 1, ack_depth: 0, oldest_input_age_s: null, enqueued_total: sent, acked_total: 0 }, boot);
@@ -428,7 +428,7 @@ const reading = (second, received, boot = "a", cpu = 0) => ({
   process: record(second, { cpu_user_s_total: cpu, cpu_sys_s_total: 0, rss_bytes: 9, loop_lag_ms_p99: 1 }, boot),
 });
 
-test("partitions of a cluster are added up, one without an owner is shown, a new owner counts anew", () => {
+test("partitions of a cluster are added up, one without an owner is shown, a new owner starts at zero", () => {
   const node = (name, role, behind) => ({ node: name, role, behind, clients: 1, address: "", version: "", differs: [] });
   const overview = (second, epoch, appends) =>
     record(second, {
@@ -458,24 +458,24 @@ test("readings of the stream become points with rates between them, in the order
   assert.equal(points[0].memory, 9);
 });
 
-test("a reading is the first record of each kind that is whole", () => {
-  const told = (topic, body) => ({ headers: { destination: topic }, body });
+test("a reading is the first complete record of each kind", () => {
+  const record = (topic, body) => ({ headers: { destination: topic }, body });
   const found = sampleOf([
-    told("DIAG/event/connect", "{}"),
-    told("DIAG/connections", '{"items": ['),
-    told("DIAG/session", '{"received_total": 1}'),
-    told("DIAG/session", '{"received_total": 2}'),
-    told("DIAG/process", '{"cut": '),
+    record("DIAG/event/connect", "{}"),
+    record("DIAG/connections", '{"items": ['),
+    record("DIAG/session", '{"received_total": 1}'),
+    record("DIAG/session", '{"received_total": 2}'),
+    record("DIAG/process", '{"cut": '),
   ]);
   assert.deepEqual(found, { session: { received_total: 1 } });
 });
 
-test("history is read as far back as the stream holds, and no further than was asked", async () => {
-  const asked = [];
+test("history is read as far back as the stream holds, and no further than requested", async () => {
+  const requests = [];
   const oldest = START;
   const api = {
     get: async (verb, parameters) => {
-      asked.push(parameters);
+      requests.push(parameters);
       if (parameters.time === undefined) return { records: [{ written_ms: oldest, headers: {}, body: "" }] };
       const second = (parameters.time - START) / 1000;
       const { session } = reading(second, second);
@@ -490,27 +490,27 @@ test("history is read as far back as the stream holds, and no further than was a
   const half = await readBack(api, hour, START + 1_800_000);
   assert.equal(half.since, START);
   assert.equal(half.stepMs, 30_000);
-  assert.ok(asked.every(({ stream, bytes }) => stream === "/stream/DIAG" && bytes > 0));
+  assert.ok(requests.every(({ stream, bytes }) => stream === "/stream/DIAG" && bytes > 0));
   const none = await readBack({ get: async () => ({ records: [] }) }, hour, START);
   assert.deepEqual(none.points, []);
 });
 
-test("the history of a queue leaves out what is not known", async () => {
+test("the history of a queue omits unknown figures", async () => {
   const point = { waiting: 3, unacked: 1, bytes: 9, oldest_age_s: 7.5, in_per_s: 2, out_per_s: 1 };
   const points = [
     { ...point, ts_ms: 1000, in_per_s: null, out_per_s: null },
     { ...point, ts_ms: 2000 },
     { ...point, ts_ms: 3000, waiting: 0, oldest_age_s: null },
   ];
-  const asked = [];
+  const requests = [];
   const api = {
     get: async (...request) => {
-      asked.push(request);
+      requests.push(request);
       return { points, since_ms: 900, step_ms: 50 };
     },
   };
   const found = await readQueue(api, "/queue/a", { ms: 5000, readings: 60 }, 7000);
-  assert.deepEqual(asked, [["history", { queue: "/queue/a", since: 2000, points: 60 }]]);
+  assert.deepEqual(requests, [["history", { queue: "/queue/a", since: 2000, points: 60 }]]);
   assert.deepEqual([found.since, found.stepMs], [900, 50]);
   assert.deepEqual(found.points, [
     { at: 1000, waiting: 3, unacked: 1, age: 7.5 },

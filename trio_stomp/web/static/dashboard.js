@@ -194,14 +194,14 @@ function showFreshness() {
 }
 
 function showBroker(name, version) {
-  const place = byId("broker");
-  if ((!name && !version) || place.textContent === [name, version].filter(Boolean).join(" · ")) return;
+  const label = byId("broker");
+  if ((!name && !version) || label.textContent === [name, version].filter(Boolean).join(" · ")) return;
   const rest = name && version ? ` · ${version}` : version;
-  place.replaceChildren(name, el("span", { class: name ? "word" : null }, rest));
+  label.replaceChildren(name, el("span", { class: name ? "word" : null }, rest));
 }
 
 function route() {
-  const [, wanted, asked] = /^#?([^?]*)\??(.*)$/s.exec(location.hash);
+  const [, wanted, query] = /^#?([^?]*)\??(.*)$/s.exec(location.hash);
   const view = Object.hasOwn(views, wanted) ? wanted : "overview";
   if (view !== shown) views[shown].leave?.();
   shown = view;
@@ -212,15 +212,15 @@ function route() {
     if (link.hash === `#${PARENTS[shown] ?? shown}`) link.setAttribute("aria-current", "page");
     else link.removeAttribute("aria-current");
   }
-  document.title = titleOf(asked);
+  document.title = titleOf(query);
   // While the page connects, it is not known whether a login is needed.
-  if (!isClosed && watch.state.name !== "connecting") views[shown].visit?.(asked);
+  if (!isClosed && watch.state.name !== "connecting") views[shown].visit?.(query);
   redraw();
 }
 
 /** The title of the page: the thing shown, if it is one, and the view. */
-function titleOf(asked) {
-  const name = shown in PARENTS ? (new URLSearchParams(asked).values().next().value ?? "") : "";
+function titleOf(query) {
+  const name = shown in PARENTS ? (new URLSearchParams(query).values().next().value ?? "") : "";
   const view = document.querySelector("nav [aria-current]").textContent;
   return [name, view, "trio_stomp"].filter(Boolean).join(" · ");
 }

@@ -7,7 +7,7 @@ const LEAST_SPAN_MS = 60_000;
 
 /** The colours of the style sheet in the current theme. */
 export class Palette {
-  #known = new Map();
+  #colours = new Map();
   #probe;
 
   constructor(probe) {
@@ -16,15 +16,15 @@ export class Palette {
 
   /** Forget the colours after a change of the theme. */
   forget() {
-    this.#known.clear();
+    this.#colours.clear();
   }
 
   get(name) {
-    if (!this.#known.has(name)) {
+    if (!this.#colours.has(name)) {
       this.#probe.className = `colour-${name}`;
-      this.#known.set(name, getComputedStyle(this.#probe).color);
+      this.#colours.set(name, getComputedStyle(this.#probe).color);
     }
-    return this.#known.get(name);
+    return this.#colours.get(name);
   }
 }
 
@@ -71,8 +71,8 @@ export function stretches(points, read, gapMs) {
 
 function trace(context, stretch, x, y) {
   context.beginPath();
-  stretch.forEach(([at, value], place) => {
-    if (place === 0) context.moveTo(x(at), y(value));
+  stretch.forEach(([at, value], index) => {
+    if (index === 0) context.moveTo(x(at), y(value));
     else context.lineTo(x(at), y(value));
   });
 }
@@ -116,8 +116,8 @@ function drawTimes(context, { begin, end }, x, height, colour) {
   for (let at = Math.ceil(begin / step) * step; at <= end; at += step) {
     const text = step < 60_000 ? clock(at) : clock(at).slice(0, 5);
     const half = context.measureText(text).width / 2;
-    const place = Math.min(Math.max(x(at), x(begin) + half), x(end) - half);
-    if (Math.abs(place - x(at)) < half / 2) context.fillText(text, place, height - 2);
+    const centre = Math.min(Math.max(x(at), x(begin) + half), x(end) - half);
+    if (Math.abs(centre - x(at)) < half / 2) context.fillText(text, centre, height - 2);
   }
 }
 
@@ -141,11 +141,11 @@ export function drawLines(canvas, points, lines, { palette, say, gapMs, hover })
   context.textAlign = "right";
   context.textBaseline = "middle";
   for (const share of [0, 0.5, 1]) {
-    const place = Math.round(y(top * share)) + 0.5;
+    const lineY = Math.round(y(top * share)) + 0.5;
     context.fillStyle = palette.get("line");
-    context.fillRect(LEFT, place - 0.5, width - LEFT, 1);
+    context.fillRect(LEFT, lineY - 0.5, width - LEFT, 1);
     context.fillStyle = palette.get("soft");
-    context.fillText(say(top * share), LEFT - 7, place);
+    context.fillText(say(top * share), LEFT - 7, lineY);
   }
   drawTimes(context, when, x, height, palette.get("soft"));
   for (const { found, colour } of drawn) {
@@ -176,7 +176,7 @@ function nearest(points, at) {
 
 /** The buckets that a heat map shows: the used ones with a margin of one, and at least six. */
 export function usedBuckets(sum) {
-  const used = sum.map((value, place) => (value > 0 ? place : -1)).filter((place) => place >= 0);
+  const used = sum.map((value, index) => (value > 0 ? index : -1)).filter((index) => index >= 0);
   if (used.length === 0) return { low: 0, high: Math.min(7, sum.length - 1) };
   let [low, high] = [Math.max(0, used[0] - 1), Math.min(sum.length - 1, used.at(-1) + 1)];
   while (high - low < 5 && high < sum.length - 1) high += 1;

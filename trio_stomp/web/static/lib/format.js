@@ -31,12 +31,12 @@ export function rate(value) {
 export function bytes(value) {
   if (!isNumber(value)) return DASH;
   const units = ["B", "KiB", "MiB", "GiB", "TiB"];
-  let place = 0;
-  while (value >= 1024 && place < units.length - 1) {
+  let unit = 0;
+  while (value >= 1024 && unit < units.length - 1) {
     value /= 1024;
-    place += 1;
+    unit += 1;
   }
-  return `${value < 100 && place > 0 ? tenth.format(value) : whole.format(value)} ${units[place]}`;
+  return `${value < 100 && unit > 0 ? tenth.format(value) : whole.format(value)} ${units[unit]}`;
 }
 
 /** Milliseconds as a time with a suitable unit. */

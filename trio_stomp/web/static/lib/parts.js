@@ -34,7 +34,7 @@ export const button = (label, onclick, more = {}) =>
 
 /** A tile with a figure, a line below it, and a small chart. */
 export class Tile {
-  constructor(place, name) {
+  constructor(parent, name) {
     this.value = el("strong", {}, "–");
     this.more = el("p");
     this.canvas = el("canvas", { "aria-hidden": "true" });
@@ -46,7 +46,7 @@ export class Tile {
       this.more,
       this.canvas,
     );
-    place.append(this.card);
+    parent.append(this.card);
   }
 
   show([value, more], isWrong = false) {
@@ -63,16 +63,16 @@ export class Tile {
 
 /** Track the pointer over a canvas. Calls `redraw` when it moves. */
 export function hovering(canvas, redraw) {
-  const place = { at: null };
+  const pointer = { at: null };
   canvas.addEventListener("pointermove", (event) => {
-    place.at = { x: event.offsetX, y: event.offsetY };
+    pointer.at = { x: event.offsetX, y: event.offsetY };
     redraw();
   });
   canvas.addEventListener("pointerleave", () => {
-    place.at = null;
+    pointer.at = null;
     redraw();
   });
-  return place;
+  return pointer;
 }
 
 /** A card with lines over time. `lines`: {name, read(point), colour}; `say` formats a value. */

@@ -22,9 +22,9 @@ export const links = (name, text, link, more = {}) => ({
   value: text,
   ...more,
   node: (item, cell) => {
-    const told = text(item);
-    if (cell.dataset.told === told) return;
-    cell.dataset.told = told;
+    const wanted = text(item);
+    if (cell.dataset.shown === wanted) return;
+    cell.dataset.shown = wanted;
     cell.replaceChildren(link(item));
   },
 });
@@ -53,7 +53,7 @@ export class Table {
   #rows = new Map();
   #heads = [];
 
-  constructor(place, { label, columns, key, sort, isDescending = false, empty, onSort }) {
+  constructor(parent, { label, columns, key, sort, isDescending = false, empty, onSort }) {
     Object.assign(this, { columns, key, isDescending, empty, onSort });
     this.items = []; // may be sorted before the first update
     this.total = 0;
@@ -67,7 +67,7 @@ export class Table {
     // A wide table must be scrolled by the keyboard, even without a button in its head.
     const isFixed = columns.every(({ value }) => value === undefined);
     const reached = isFixed ? { tabindex: "0", role: "group", "aria-label": label } : {};
-    place.append(el("div", { class: "scroll", ...reached }, table), this.note);
+    parent.append(el("div", { class: "scroll", ...reached }, table), this.note);
     this.#markHeads();
   }
 
@@ -116,11 +116,11 @@ export class Table {
         this.#rows.delete(key);
       }
     }
-    let place = this.body.firstChild;
+    let next = this.body.firstChild;
     for (const item of shown) {
       const row = this.#row(item);
-      if (row === place) place = place.nextSibling;
-      else this.body.insertBefore(row, place);
+      if (row === next) next = next.nextSibling;
+      else this.body.insertBefore(row, next);
     }
     this.#sayHowMany(shown.length);
   }
@@ -143,7 +143,7 @@ export class Table {
       }
       this.#rows.set(key, row);
     }
-    this.columns.forEach((column, place) => this.#fill(row.children[place], column, item));
+    this.columns.forEach((column, index) => this.#fill(row.children[index], column, item));
     return row;
   }
 

@@ -45,7 +45,7 @@ export class Watch {
   #connection = null;
   #attempt = 0;
   #timer = 0;
-  #place = null;
+  #lastRead = null;
   #hasStream = true;
   #welcome = {};
 
@@ -77,13 +77,13 @@ export class Watch {
     clearTimeout(this.#timer);
     this.#connection?.close();
     this.#connection = null;
-    this.#tell({ name: "login", code: "", message: "Log in as another user." });
+    this.#setState({ name: "login", code: "", message: "Log in as another user." });
   }
 
   start() {
     clearTimeout(this.#timer);
     this.#connection?.close();
-    this.#tell({ name: "connecting" });
+    this.#setState({ name: "connecting" });
     const connection = connect({
       credentials: this.credentials,
       onEnd: (ended) => this.#ended(ended),
@@ -105,7 +105,7 @@ export class Watch {
     if (this.state.name === "waiting") this.start();
   }
 
-  #tell(state) {
+  #setState(state) {
     this.state = state;
     this.onState(state);
   }
@@ -118,13 +118,13 @@ export class Watch {
       return;
     }
     if (LOGIN_CODES.has(ended.code)) {
-      this.#tell({ name: "login", code: ended.code, message: ended.message });
+      this.#setState({ name: "login", code: ended.code, message: ended.message });
       return;
     }
     const wait = Math.max(ended.retryAfterMs, backOff(this.#attempt, this.chance()));
     this.#attempt += 1;
     this.#timer = setTimeout(() => this.start(), wait);
-    this.#tell({ name: "waiting", until: this.now() + wait, message: ended.message });
+    this.#setState({ name: "waiting", until: this.now() + wait, message: ended.message });
   }
 
   #readTopics(connection) {
@@ -142,7 +142,7 @@ export class Watch {
       this.#follow(connection, newest, 0);
     });
     // A broker that has just started may have no records yet.
-    this.#tell({ name: "reading" });
+    this.#setState({ name: "reading" });
   }
 
   #follow(connection, newest, shortening) {
@@ -155,13 +155,13 @@ export class Watch {
         bytes += message.binaryBody.length;
         if (bytes > MAX_HISTORY_BYTES && shortening < SPANS_S.length - 1) {
           reading.unsubscribe();
-          this.#place = null;
+          this.#lastRead = null;
           this.#follow(connection, newest, shortening + 1);
           return;
         }
       }
       this.#take(message);
-      if (!hasCaughtUp && this.#place.offset >= newest.offset) {
+      if (!hasCaughtUp && this.#lastRead.offset >= newest.offset) {
         hasCaughtUp = true;
         this.#live();
       }
@@ -169,12 +169,12 @@ export class Watch {
   }
 
   #start(newest, shortening) {
-    const place = this.#place;
-    const knows = place !== null && place.epoch === newest.epoch;
-    const missed = knows ? Date.parse(newest.ts) - place.at : Infinity;
+    const last = this.#lastRead;
+    const knows = last !== null && last.epoch === newest.epoch;
+    const missed = knows ? Date.parse(newest.ts) - last.at : Infinity;
     if (knows && missed < SPANS_S[0] * 1000) {
-      const isHistory = place.offset < newest.offset;
-      return { headers: { "x-stream-offset": `offset=${place.offset + 1}` }, isHistory };
+      const isHistory = last.offset < newest.offset;
+      return { headers: { "x-stream-offset": `offset=${last.offset + 1}` }, isHistory };
     }
     const span = SPANS_S[shortening];
     if (span === 0) return { headers: { "x-stream-offset": "next" }, isHistory: false };
@@ -184,14 +184,14 @@ export class Watch {
 
   #live() {
     this.#attempt = 0;
-    this.#tell({ name: "live" });
+    this.#setState({ name: "live" });
   }
 
   #take(message) {
     const { destination } = message.headers;
     const record = read(message);
     if (!destination?.startsWith("DIAG/") || typeof record?.ts !== "string") return;
-    this.#place = { epoch: record.epoch, offset: record.offset, at: Date.parse(record.ts) };
+    this.#lastRead = { epoch: record.epoch, offset: record.offset, at: Date.parse(record.ts) };
     this.onRecord(destination, record, message.binaryBody.length);
   }
 }

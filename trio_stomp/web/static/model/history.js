@@ -23,12 +23,12 @@ export const SPANS = [
  * If the stream holds less than the span, the samples are closer together.
  */
 export async function readBack(api, { ms, readings }, now) {
-  const read = (asked) => api.get("records", { stream: STREAM, bytes: MAX_BYTES, ...asked });
+  const read = (parameters) => api.get("records", { stream: STREAM, bytes: MAX_BYTES, ...parameters });
   const [oldest] = (await read({ limit: 1 })).records;
   if (oldest === undefined) return { points: [], since: now, stepMs: ms / readings };
   const begin = Math.max(now - ms, oldest.written_ms);
   const stepMs = (now - begin) / readings;
-  const times = Array.from({ length: readings }, (_, place) => Math.ceil(begin + place * stepMs));
+  const times = Array.from({ length: readings }, (_, index) => Math.ceil(begin + index * stepMs));
   const samples = [];
   const worker = async () => {
     for (let time = times.shift(); time !== undefined; time = times.shift()) {
@@ -42,14 +42,14 @@ export async function readBack(api, { ms, readings }, now) {
 
 /** Read the span of a queue before `now`, as `readBack` does that of the broker. */
 export async function readQueue(api, queue, { ms, readings }, now) {
-  const asked = { queue, since: now - ms, points: readings };
-  const { points, since_ms: since, step_ms: stepMs } = await api.get("history", asked);
+  const parameters = { queue, since: now - ms, points: readings };
+  const { points, since_ms: since, step_ms: stepMs } = await api.get("history", parameters);
   return { points: points.map(queuePoint), since, stepMs };
 }
 
 function queuePoint({ ts_ms: at, waiting, unacked, oldest_age_s: age, in_per_s: taken, out_per_s: out }) {
-  const known = Object.entries({ age: waiting > 0 ? age : 0, in: taken, out });
-  return { at, waiting, unacked, ...Object.fromEntries(known.filter(([, value]) => value !== null)) };
+  const figures = Object.entries({ age: waiting > 0 ? age : 0, in: taken, out });
+  return { at, waiting, unacked, ...Object.fromEntries(figures.filter(([, value]) => value !== null)) };
 }
 
 /** The first records of the broker and of its process. */
@@ -69,17 +69,17 @@ export function sampleOf(records) {
 
 /** Convert samples to points in time: gauges, and rates since the previous sample. */
 export function rollUp(samples) {
-  const known = samples.filter(({ session }) => session !== undefined);
+  const complete = samples.filter(({ session }) => session !== undefined);
   const timeOf = ({ session }) => Date.parse(session.ts);
-  known.sort((one, other) => timeOf(one) - timeOf(other));
+  complete.sort((one, other) => timeOf(one) - timeOf(other));
   const points = [];
-  known.forEach((sample, place) => {
+  complete.forEach((sample, index) => {
     const at = timeOf(sample);
     if (at === points.at(-1)?.at) return;
     const { session, process } = sample;
     const gauges = { connections: session.stomp_connected, subscriptions: session.subscriptions };
     if (process) Object.assign(gauges, { memory: process.rss_bytes, lag: process.loop_lag_ms_p99 });
-    points.push({ at, heat: new Map(), ...gauges, ...rates(known[place - 1], sample) });
+    points.push({ at, heat: new Map(), ...gauges, ...rates(complete[index - 1], sample) });
   });
   return points;
 }

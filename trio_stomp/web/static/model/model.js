@@ -192,9 +192,9 @@ export class Model {
       this.bounds = item.le_ms;
       // Include earlier boots, as their points are still shown.
       this.longestOf.set(item.stage, Math.max(this.longestOf.get(item.stage) ?? 0, item.max_ms));
-      const grown = item.bucket_counts.map((value, place) => {
+      const grown = item.bucket_counts.map((value, index) => {
         if (old === undefined) return list.isComplete ? value : 0;
-        return Math.max(0, value - old.bucket_counts[place]);
+        return Math.max(0, value - old.bucket_counts[index]);
       });
       if (grown.some((value) => value > 0)) {
         this.#warm(heat, item.stage, grown);
@@ -209,7 +209,7 @@ export class Model {
   #warm(heat, key, grown) {
     const sum = heat.get(key);
     if (sum === undefined) heat.set(key, [...grown]);
-    else grown.forEach((value, place) => (sum[place] += value));
+    else grown.forEach((value, index) => (sum[index] += value));
   }
 
   #takeEvent(record, at) {
@@ -252,11 +252,11 @@ export class Model {
 
   #drop(record, at) {
     const lost = Number.parseInt(record.detail, 10) || 0;
-    const known = this.drops.get(record.reason);
-    if (known === undefined && this.drops.size >= MAX_REASONS) return;
+    const previous = this.drops.get(record.reason);
+    if (previous === undefined && this.drops.size >= MAX_REASONS) return;
     this.drops.set(record.reason, {
       reason: record.reason,
-      lost: (known?.lost ?? 0) + lost,
+      lost: (previous?.lost ?? 0) + lost,
       destination: record.destination,
       at,
     });
@@ -267,7 +267,7 @@ export class Model {
     const key = destination === "" ? stage : `${stage} ${destination}`;
     const sum = this.bounds.map(() => 0).concat(0);
     for (const point of this.points) {
-      point.heat.get(key)?.forEach((value, place) => (sum[place] += value));
+      point.heat.get(key)?.forEach((value, index) => (sum[index] += value));
     }
     return sum;
   }

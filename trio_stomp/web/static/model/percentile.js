@@ -8,15 +8,15 @@ export function percentile(buckets, bounds, q, longest = Infinity) {
   const total = buckets.reduce((sum, value) => sum + value, 0);
   if (total === 0) return null;
   let left = q * total;
-  for (let place = 0; place < buckets.length; place += 1) {
-    if (left <= buckets[place] && buckets[place] > 0) {
-      const low = place === 0 ? 0 : bounds[place - 1];
+  for (let index = 0; index < buckets.length; index += 1) {
+    if (left <= buckets[index] && buckets[index] > 0) {
+      const low = index === 0 ? 0 : bounds[index - 1];
       // The last bucket is unbounded: without `longest`, use its lower bound.
       const last = Number.isFinite(longest) ? longest : low;
-      const high = place < bounds.length ? bounds[place] : last;
-      return Math.min(low + (high - low) * (left / buckets[place]), longest);
+      const high = index < bounds.length ? bounds[index] : last;
+      return Math.min(low + (high - low) * (left / buckets[index]), longest);
     }
-    left -= buckets[place];
+    left -= buckets[index];
   }
   return Math.min(bounds.at(-1), longest);
 }

@@ -28,7 +28,7 @@ export function questionOf(search) {
 }
 
 /** The request parameters of a question. */
-function asked({ "message-id": q, ...rest }) {
+function parametersOf({ "message-id": q, ...rest }) {
   return q === undefined ? rest : { q };
 }
 
@@ -80,39 +80,39 @@ export function horizonText({ horizon_s: seconds }, now) {
 }
 
 export class Explain {
-  #asked = "";
+  #search = "";
   #turn = 0;
 
   constructor({ model, api, subscribers }) {
     Object.assign(this, { model, api, subscribers });
     this.byId = byId("explain-id-form");
-    this.byPlace = byId("explain-place-form");
+    this.byDestination = byId("explain-place-form");
     this.outcome = new Outcome(byId("explain-status"));
     this.answer = byId("explain-answer");
     this.byId.addEventListener("submit", (event) => {
       event.preventDefault();
       this.#submit({ id: this.byId.elements.id.value.trim() });
     });
-    this.byPlace.addEventListener("submit", (event) => {
+    this.byDestination.addEventListener("submit", (event) => {
       event.preventDefault();
-      const { destination, who, by } = this.byPlace.elements;
+      const { destination, who, by } = this.byDestination.elements;
       this.#submit({ destination: destination.value.trim(), [by.value]: who.value.trim() });
     });
-    this.byPlace.addEventListener("focusin", () => this.#offer());
+    this.byDestination.addEventListener("focusin", () => this.#offer());
   }
 
   /** Answer the question of an address, unless it is already shown. */
   visit(search) {
     const question = questionOf(search);
-    if (question === null || search === this.#asked) return;
-    this.#asked = search;
+    if (question === null || search === this.#search) return;
+    this.#search = search;
     this.#fill(question);
     this.#ask(question);
   }
 
   /** Forget the answer, as another user may not see it. */
   forget() {
-    this.#asked = "";
+    this.#search = "";
     this.#turn += 1;
     show(this.answer, false);
     this.outcome.hide();
@@ -127,13 +127,13 @@ export class Explain {
       return;
     }
     // The same question again: the answer may have changed.
-    this.#asked = "";
+    this.#search = "";
     this.visit(link.slice(link.indexOf("?") + 1));
   }
 
   #fill(question) {
     this.byId.elements.id.value = question["message-id"] ?? "";
-    const { destination, who, by } = this.byPlace.elements;
+    const { destination, who, by } = this.byDestination.elements;
     destination.value = question.destination ?? "";
     who.value = question.session ?? question.user ?? "";
     by.value = question.user === undefined ? "session" : "user";
@@ -143,26 +143,26 @@ export class Explain {
   #offer() {
     const { connections, destinations } = this.model;
     offer(byId("explain-destinations"), [...destinations.things.keys()].map((name) => [name, ""]));
-    const isUser = this.byPlace.elements.by.value === "user";
-    const known = [...connections.things.values()];
-    const users = [...new Set(known.map(({ user }) => user))].filter((user) => user !== "");
+    const isUser = this.byDestination.elements.by.value === "user";
+    const clients = [...connections.things.values()];
+    const users = [...new Set(clients.map(({ user }) => user))].filter((user) => user !== "");
     offer(
       byId("explain-clients"),
       isUser
         ? users.map((user) => [user, ""])
-        : known.map(({ session_id: session, user, remote }) => [session, `${user} ${remote}`.trim()]),
+        : clients.map(({ session_id: session, user, remote }) => [session, `${user} ${remote}`.trim()]),
     );
   }
 
   async #ask(question) {
     this.#turn += 1;
     const turn = this.#turn;
-    this.#tell("…", false);
+    this.#showText("…", false);
     let answer;
     try {
-      answer = await this.api.get("explain", asked(question));
+      answer = await this.api.get("explain", parametersOf(question));
     } catch (error) {
-      if (turn === this.#turn) this.#tell(problem(error), true);
+      if (turn === this.#turn) this.#showText(problem(error), true);
       return;
     }
     if (turn !== this.#turn) return;
@@ -171,7 +171,7 @@ export class Explain {
   }
 
   /** Show a text instead of an answer. */
-  #tell(text, isWrong) {
+  #showText(text, isWrong) {
     this.outcome.tell(text, { isWrong });
     show(this.answer, false);
   }
@@ -190,8 +190,8 @@ export class Explain {
     const shown = isOfOne ? events : [...events].reverse();
     say(byId("explain-order"), orderText(events.length, isOfOne));
     byId("explain-events").replaceChildren(
-      ...shown.map((event, place) =>
-        this.#item(event, isOfOne ? shown[place - 1] : undefined, now, question),
+      ...shown.map((event, index) =>
+        this.#item(event, isOfOne ? shown[index - 1] : undefined, now, question),
       ),
     );
     say(byId("explain-horizon"), horizonText(answer, now));
@@ -202,17 +202,17 @@ export class Explain {
     }
   }
 
-  #item(event, before, now, asked) {
+  #item(event, before, now, question) {
     const { what, ms_ago: ago } = event;
     const { text, rule, policy } = decided(event);
-    const told = el("p", {}, el("span", { class: `kind ${tone(event)}` }, what), " ");
-    told.append(...linked(text, asked["message-id"]));
+    const sentence = el("p", {}, el("span", { class: `kind ${tone(event)}` }, what), " ");
+    sentence.append(...linked(text, question["message-id"]));
     const time = el("time", {}, format.moment(now - ago, now));
     if (before !== undefined) {
       time.append(" ", el("small", {}, `+${format.millis(before.ms_ago - ago)}`));
     }
-    const item = el("li", { class: tone(event) || null }, time, told);
-    const about = this.#about(event, asked);
+    const item = el("li", { class: tone(event) || null }, time, sentence);
+    const about = this.#about(event, question);
     if (about.length > 0) item.append(el("p", { class: "about" }, ...about));
     if (rule !== "") {
       const where = policy === "" ? "" : ` of policy ${policy}`;
@@ -222,15 +222,15 @@ export class Explain {
   }
 
   /** The destination and client of an event, unless the question names them. */
-  #about({ destination = "", session = "" }, asked) {
+  #about({ destination = "", session = "" }, question) {
     const about = [];
-    if (destination !== "" && destination !== asked.destination) {
+    if (destination !== "" && destination !== question.destination) {
       about.push(el("span", {}, "at ", explained(destination, { destination })));
     }
-    if (session === "" || session === asked.session) return about;
-    const place = destination || asked.destination;
+    if (session === "" || session === question.session) return about;
+    const target = destination || question.destination;
     const who = this.#who(session) || `session ${session}`;
-    about.push(place ? explained(who, { destination: place, session }) : el("span", {}, who));
+    about.push(target ? explained(who, { destination: target, session }) : el("span", {}, who));
     return about;
   }
 
@@ -260,9 +260,9 @@ function summaryItems({ facts, events }, question) {
   const id = question["message-id"];
   if (id === undefined) return facts.map((line) => el("li", {}, line));
   const end = endOf(events);
-  return facts.map((line, place) => {
+  return facts.map((line, index) => {
     const sentence = `${line.charAt(0).toUpperCase()}${line.slice(1)}.`;
-    return el("li", { class: (place === 0 && end) || null }, ...linked(sentence, id));
+    return el("li", { class: (index === 0 && end) || null }, ...linked(sentence, id));
   });
 }
 

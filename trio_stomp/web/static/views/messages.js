@@ -102,8 +102,8 @@ export class Messages {
     const turn = this.#turn;
     const isSearch = Object.values(this.#choice).filter(Boolean).length > 1;
     await this.outcome.of(isSearch ? "Search" : "Load", async (options) => {
-      const asked = { ...this.#choice, offset: offset || "", limit: SHOWN };
-      const { messages, total } = await this.api.get("messages", asked, options);
+      const parameters = { ...this.#choice, offset: offset || "", limit: SHOWN };
+      const { messages, total } = await this.api.get("messages", parameters, options);
       if (turn === this.#turn) {
         this.#fill(offset === 0 ? messages : [...this.#messages, ...messages], total, messages.length === SHOWN);
       }
@@ -155,20 +155,20 @@ export class Messages {
     return { shown, name };
   }
 
-  /** Request an operation on the selection. `told(answer)` returns how many messages it affected. */
-  #do(what, verb, parameters, { shown }, told) {
+  /** Request an operation on the selection. `countOf(answer)` returns how many messages it affected. */
+  #do(what, verb, parameters, { shown }, countOf) {
     const isWhole = this.#isWhole;
     const ids = shown.map(({ message_id: id }) => id);
     return this.outcome.of(what, async (options) => {
       if (isWhole) {
         const answer = await this.api.post(verb, { ...this.#choice, ...parameters }, options);
-        return `${what}: ${format.some(told(answer), "message")}.`;
+        return `${what}: ${format.some(countOf(answer), "message")}.`;
       }
       let done = 0;
       for (let start = 0; start < ids.length; start += MAX_NAMED) {
         const id = ids.slice(start, start + MAX_NAMED);
-        const asked = { queue: this.queue, ...parameters, id };
-        done += told(await this.api.post(verb, asked, { signal: options.signal }));
+        const request = { queue: this.queue, ...parameters, id };
+        done += countOf(await this.api.post(verb, request, { signal: options.signal }));
       }
       const rest = done < ids.length ? `, ${format.count(ids.length - done)} left` : "";
       return `${what}: ${format.some(done, "message")}${rest}.`;

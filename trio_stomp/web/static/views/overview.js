@@ -134,9 +134,9 @@ export class Overview {
     const { points } = model;
     const lost = points.reduce((sum, point) => sum + (point.sums?.dropped ?? 0), 0);
     const stretch = points.length ? (points.at(-1).at - points[0].at) / 1000 : 0;
-    const told = { ...model, lost, stretch };
+    const figures = { ...model, lost, stretch };
     for (const { tile, shown } of this.tiles) {
-      shown.show(tile.value(told, now), tile.isWrong?.(told, now) ?? false);
+      shown.show(tile.value(figures, now), tile.isWrong?.(figures, now) ?? false);
       shown.chart(all, tile.read, this.palette.get(tile.colour), gapMs);
     }
   }

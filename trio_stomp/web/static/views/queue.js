@@ -33,8 +33,8 @@ const CONSUMERS = [
     name: "Messages held",
     node: ({ unacked_messages: ids }, cell) => {
       const state = ids.join();
-      if (cell.dataset.told === state) return;
-      cell.dataset.told = state;
+      if (cell.dataset.shown === state) return;
+      cell.dataset.shown = state;
       const links = ids.flatMap((id) => [explained(id, { "message-id": id }), " "]);
       cell.replaceChildren(el("span", {}, ...links));
     },

@@ -42,13 +42,13 @@ export class QueueActions {
   }
 
   /** Ask `question`, if any, then request the operation `verb`, and show the outcome. */
-  async #do({ verb, what, question, parameters = () => ({}), told }) {
+  async #do({ verb, what, question, parameters = () => ({}), describe }) {
     const { name: queue } = this;
     const answer = question === undefined ? {} : await ask(question);
     if (answer === null) return;
     await this.outcome.of(`${what} ${queue}`, async (options) => {
-      const asked = { queue, ...parameters(answer) };
-      return `${queue}: ${told(await this.api.post(verb, asked, options))}.`;
+      const request = { queue, ...parameters(answer) };
+      return `${queue}: ${describe(await this.api.post(verb, request, options))}.`;
     });
     this.onDone();
   }
@@ -58,7 +58,7 @@ export class QueueActions {
     return this.#do({
       verb,
       what,
-      told: ({ paused }) => (paused ? "hands out nothing until it is resumed" : "hands out messages again"),
+      describe: ({ paused }) => (paused ? "hands out nothing until it is resumed" : "hands out messages again"),
     });
   }
 
@@ -73,7 +73,7 @@ export class QueueActions {
         yes: `Delete ${format.some(waiting, "message")}`,
         isDangerous: true,
       },
-      told: ({ purged }) => `${format.some(purged, "message")} deleted`,
+      describe: ({ purged }) => `${format.some(purged, "message")} deleted`,
     });
   }
 
@@ -89,28 +89,28 @@ export class QueueActions {
         fields: [{ name: "to", label: "To", offers: offers(this.model) }],
       },
       parameters: ({ to }) => ({ to }),
-      told: ({ moved, to }) => `${format.some(moved, "message")} moved to ${to}`,
+      describe: ({ moved, to }) => `${format.some(moved, "message")} moved to ${to}`,
     });
   }
 
   #redeliver() {
-    const held = format.some(this.#queue?.ack_depth ?? 0, "unacknowledged message");
+    const unacked = format.some(this.#queue?.ack_depth ?? 0, "unacknowledged message");
     return this.#do({
       verb: "redeliver",
       what: "Redeliver",
       question: {
         title: `Redeliver the unacknowledged messages of ${this.name}?`,
-        text: `${held}: they return to the queue and are delivered again, perhaps to other consumers, so they may be processed twice.`,
+        text: `${unacked}: they return to the queue and are delivered again, perhaps to other consumers, so they may be processed twice.`,
         yes: "Redeliver",
         isDangerous: true,
       },
-      told: ({ redelivered }) => `${format.some(redelivered, "message")} returned to the queue`,
+      describe: ({ redelivered }) => `${format.some(redelivered, "message")} returned to the queue`,
     });
   }
 
   #delete() {
-    const { input_depth: waiting = 0, ack_depth: held = 0, total: consumers = 0 } = this.#queue ?? {};
-    const messages = format.some(waiting + held, "message");
+    const { input_depth: waiting = 0, ack_depth: unacked = 0, total: consumers = 0 } = this.#queue ?? {};
+    const messages = format.some(waiting + unacked, "message");
     return this.#do({
       verb: "delete",
       what: "Delete",
@@ -121,8 +121,8 @@ export class QueueActions {
         isDangerous: true,
       },
       // Without force, the broker deletes only an empty, unused queue.
-      parameters: () => ({ force: waiting + held + consumers > 0 ? "1" : undefined }),
-      told: () => "deleted",
+      parameters: () => ({ force: waiting + unacked + consumers > 0 ? "1" : undefined }),
+      describe: () => "deleted",
     });
   }
 }

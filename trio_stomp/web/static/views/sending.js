@@ -41,8 +41,8 @@ export class SendForm {
   async #send() {
     const isSent = await this.outcome.of("Send", async () => {
       const header = Object.entries(parseHeaders(this.headers.value)).map((each) => each.join(":"));
-      const asked = { destination: this.destination, header };
-      const { receipt } = await this.api.post("send", asked, { body: this.body.value });
+      const parameters = { destination: this.destination, header };
+      const { receipt } = await this.api.post("send", parameters, { body: this.body.value });
       return outcome(receipt);
     });
     if (isSent) this.onSent();

@@ -114,8 +114,8 @@ export class SessionPage extends Page {
   #miss(error) {
     if (error.code !== "no-such-session") return false;
     this.hasEnded = true;
-    const known = this.model.ended.find((each) => each.session === this.name);
-    this.outcome.tell(known ? `It has ended: ${known.reason}.` : "This connection has ended.");
+    const ended = this.model.ended.find((each) => each.session === this.name);
+    this.outcome.tell(ended ? `It has ended: ${ended.reason}.` : "This connection has ended.");
     return true;
   }
 

@@ -55,10 +55,10 @@ const USERS = {
 
 const RULES = {
   label: "Access rules",
-  key: (item) => item.place,
+  key: (item) => item.order,
   empty: "There are no access rules.",
   columns: [
-    number("Order", (item) => item.place, format.count),
+    number("Order", (item) => item.order, format.count),
     words("Effect", ({ allow }) => (allow ? "allow" : "deny"), { mark: ({ allow }) => (allow ? "good" : "wrong") }),
     words("Actions", ({ actions }) => actions.join(", ")),
     words("Destinations", ({ to }) => to.join(", ")),
@@ -78,17 +78,17 @@ export class Settings extends View {
     this.filter = byId("settings-filter");
     this.filter.addEventListener("input", () => this.draw());
     this.who = el("dl", { class: "facts" });
-    const place = byId("settings");
+    const view = byId("settings");
     const again = button("Read the settings again …", () => this.#reload());
     const definitions = definitionsButtons({ api, outcome: this.outcome });
     this.rights = new Rights(api);
     this.needs = [again, ...definitions].map((each) => ({ button: each, right: "admin", at: BROKER }));
     const note = el("p", { class: "note" }, DEFINITIONS);
-    place.append(card("You", [again], this.who), card("Definitions", definitions, note));
+    view.append(card("You", [again], this.who), card("Definitions", definitions, note));
     const table = (title, options) => {
       const at = el("div", { class: "card flush" });
       const note = el("p", { class: "note" });
-      place.append(el("h2", {}, title), at, note);
+      view.append(el("h2", {}, title), at, note);
       return { table: new Table(at, options), note };
     };
     this.policies = table("Policies", POLICIES);
@@ -144,15 +144,15 @@ export class Settings extends View {
     const { groups = [] } = users.users?.find(({ name }) => name === who.user) ?? {};
     facts(this.who, whoFacts(who, groups));
     const wanted = this.filter.value;
-    const fill = ({ table, note }, { why = "" }, items, told = "") => {
+    const fill = ({ table, note }, { why = "" }, items, text = "") => {
       const shown = items.filter((item) => matches(wanted, ...Object.values(item).map(String)));
       table.update(shown);
-      say(note, why || told);
+      say(note, why || text);
     };
     fill(this.settings, settings, settings.settings ?? []);
     fill(this.policies, policies, differences(policies.policies ?? []));
     fill(this.users, users, users.users ?? []);
-    fill(this.rules, rules, (rules.rules ?? []).map((rule, place) => ({ ...rule, place: place + 1 })), rulesText(rules));
+    fill(this.rules, rules, (rules.rules ?? []).map((rule, index) => ({ ...rule, order: index + 1 })), rulesText(rules));
   }
 
   async #reload() {

@@ -13,7 +13,7 @@ export class Span {
   /** `read(span, now)` requests the older figures of a span of `SPANS`. */
   constructor({ read, redraw }) {
     Object.assign(this, { read, redraw });
-    const options = SPANS.map(({ name }, place) => el("option", { value: place }, name));
+    const options = SPANS.map(({ name }, index) => el("option", { value: index }, name));
     this.choice = el("select", { onchange: () => this.#read() }, ...options);
     this.note = el("p", { class: "note span-note", role: "status" });
     /** The elements for the page. */

@@ -114,8 +114,8 @@ export class StreamPage extends Page {
 
   async #read(where) {
     await this.outcome.of("Read", async ({ signal }) => {
-      const asked = { stream: this.name, limit: SHOWN, ...where };
-      this.#show(await this.api.get("records", asked, { signal }));
+      const parameters = { stream: this.name, limit: SHOWN, ...where };
+      this.#show(await this.api.get("records", parameters, { signal }));
       return "";
     });
   }

@@ -24,8 +24,8 @@ export class Subscribers {
 
   constructor({ api }) {
     this.api = api;
-    this.place = byId("explain-subscribers");
-    this.table = new Table(this.place, {
+    this.section = byId("explain-subscribers");
+    this.table = new Table(this.section, {
       label: "Subscribers",
       key: (item) => [item.session_id, item.subscription_id, item.name, item.owner].join(" "),
       sort: "Waiting",
@@ -42,7 +42,7 @@ export class Subscribers {
 
   hide() {
     this.#turn += 1;
-    show(this.place, false);
+    show(this.section, false);
   }
 
   /** Show the subscribers, if the destination has been used and is no wildcard. */
@@ -53,7 +53,7 @@ export class Subscribers {
       const { subscriptions, total } = await this.api.get("destination", { destination });
       if (turn !== this.#turn) return;
       this.table.update(subscriptions, total);
-      show(this.place, true);
+      show(this.section, true);
     } catch (error) {
       if (!(error instanceof Refused)) throw error;
     }

@@ -76,9 +76,9 @@ export class Try {
     try {
       const given = parseHeaders(headers.value);
       const connection = await this.#open();
-      await connection.confirmed((receipt) => {
-        const asked = { ...given, ...receipt };
-        const subscription = connection.subscribe(name, asked, (each) => this.#receive(each));
+      await connection.confirmed((receiptHeader) => {
+        const headers = { ...given, ...receiptHeader };
+        const subscription = connection.subscribe(name, headers, (each) => this.#receive(each));
         this.#subscriptions.set(name, subscription);
       });
     } catch (error) {
@@ -134,8 +134,8 @@ export class Try {
         onProgress({ seen: sent, total });
         await elapsed(1000 * pause.valueAsNumber, signal);
       }
-      receipt = await connection.confirmed((asked) =>
-        connection.send(destination.value, { ...given, ...asked }, { body: body.value }),
+      receipt = await connection.confirmed((receiptHeader) =>
+        connection.send(destination.value, { ...given, ...receiptHeader }, { body: body.value }),
       );
     }
     return total === 1 ? outcome(receipt) : `${format.count(total)} messages sent. The last: ${outcome(receipt)}`;
@@ -144,8 +144,8 @@ export class Try {
   #see(text) {
     // Leave out heart-beats, which are only line ends.
     if (!/^(>>>|<<<) [A-Z]/.test(text) || /^(>>>|<<<) P[IO]NG/.test(text)) return;
-    const told = text.replace(SECRETS, "$1:•••").replaceAll("\0", "^@");
-    const shown = format.cut(told.trimEnd(), MAX_FRAME_SHOWN);
+    const masked = text.replace(SECRETS, "$1:•••").replaceAll("\0", "^@");
+    const shown = format.cut(masked.trimEnd(), MAX_FRAME_SHOWN);
     this.#frames.unshift(shown);
     if (this.#frames.length > MAX_FRAMES) this.#frames.pop();
     say(byId("wire"), this.#frames.join("\n\n"));
