@@ -236,12 +236,12 @@ my @STEPS = (
             or die "no cut: $!\n";
         $link->sysread(my $nothing, 1);
         my $before = $peer->{stomp}->session_id;
-        # It sees the end here or with the next frame; then it connects anew, and subscribes first.
+        # It notices the end here or at the next frame; then it connects and subscribes again first.
         die "the link was not cut\n" if $peer->{stomp}->receive_frame({ timeout => 1 });
         $peer->send($destination, 'again');
         $peer->take('again');
         die "it is the same session\n" if $peer->{stomp}->session_id eq $before;
-        return 'by itself, with its subscriptions';
+        return 'automatic, with its subscriptions';
     },
 );
 

@@ -206,7 +206,7 @@ STEPS = {
     before = peer.client.connection_frame
     TCPSocket.open(HOST, CUT_PORT) { |link| link.read(1) }
     within("connected again") { sleep 0.02 while peer.client.connection_frame.equal?(before) }
-    # Its subscriptions are made anew by the thread that reconnected; told when the first is heard.
+    # The thread that reconnected subscribes again; the first message shows that it is done.
     within("subscribed again") do
       until peer.messages.size.positive?
         peer.send(destination, "again")
@@ -214,7 +214,7 @@ STEPS = {
       end
     end
     expect(peer.get.body, "again")
-    "by itself, with its subscriptions"
+    "automatic, with its subscriptions"
   },
 }.freeze
 

@@ -108,9 +108,9 @@ class Stompest(Client):
         try:
             self.stomp.receiveFrame()
         except StompConnectionError:
-            # It subscribes anew to all that it was subscribed to.
+            # It repeats all its subscriptions.
             self.connect()
-            return "connect() by the program; the library subscribes anew"
+            return "connect() by the program; the library subscribes again"
         raise AssertionError("the link was not cut")
 
     def leave(self) -> None:

@@ -92,7 +92,7 @@ export class Stompjs {
     await this.ended.get("the end of the link");
     await this.connected.get("CONNECTED after the cut");
     this.subscribe(destination, id, "auto");
-    return "by itself; the program subscribes anew";
+    return "automatic; the program subscribes again";
   }
 
   leave() {
