@@ -1,4 +1,4 @@
-"""Users and rules, and the rights of the user who asks."""
+"""Users, access rules, and the rights of the user of a request."""
 
 from collections import Counter
 from collections.abc import Iterator
@@ -97,12 +97,16 @@ class Access:
         )
 
     def whoami(self, query: Query) -> "WhoAmI":
-        """Show who asks."""
+        """Return the operation that shows the user of the request and the user's rights.
+
+        Raises:
+          HttpError: ``destination`` is no single destination.
+        """
         named = query.text(WHERE)
         return WhoAmI(self, destination_of(self.manager, query, WHERE) if named else DIAG)
 
     def users(self, query: Query) -> Pieces[Answer]:
-        """Answer with the users."""
+        """Return the users with a passcode, with their groups and numbers of connections."""
         accounts = self.server.authenticator.accounts
         names = list(accounts.users.users) if accounts.users is not None else []
         connections: Counter[str] = Counter()
@@ -120,7 +124,7 @@ class Access:
         return (yield from listing.page(query, names, BY_NAME, self.figures.head()))
 
     def rules(self, query: Query) -> Pieces[Answer]:
-        """Answer with the access rules."""
+        """Return the access rules in force, their groups and their source."""
         window = Window.of(query)
         yield
         rules = self.manager.authorizer.rules
@@ -138,7 +142,7 @@ class Access:
 
 @define(eq=False, repr=False)
 class WhoAmI:
-    """The answer to the user who asks. Implements ``WebOperation``."""
+    """The operation that shows a user's rights at a destination. Implements ``WebOperation``."""
 
     owner: Access
     destination: str
@@ -167,7 +171,7 @@ class WhoAmI:
 
 
 def source_of(rules: AccessRules | None) -> str:
-    """Return where rules come from."""
+    """Return the source of rules: ``NONE``, ``BUILT_IN`` or ``OWN``, a file of the operator."""
     if rules is None:
         return NONE
     built_in = rules.rules and rules.rules[0].location.startswith(BUILT_IN)

@@ -33,10 +33,10 @@ class Change:
     """A change. Implements ``WebOperation``.
 
     Args:
-      rights: The rights that it requires.
-      do: Does it, in a turn.
+      rights: The rights that the change requires.
+      do: Carries out the change, in a turn. May raise ``ProtocolError``.
       result: The answer to the client.
-      event: The name of the event about it.
+      event: The name of the event that reports the change.
       queue: The name of the queue, for the event.
       detail: The detail of the event.
     """
@@ -99,11 +99,19 @@ class Changes:
         )
 
     def pause(self, query: Query) -> Change:
-        """Stop the hand-out of a queue to its consumers."""
+        """Return the change that stops the hand-out of a queue to its consumers.
+
+        Raises:
+          HttpError: ``queue`` is no single destination.
+        """
         return self._switch(query, "pause", self.manager.pause, is_paused=True)
 
     def resume(self, query: Query) -> Change:
-        """Continue the hand-out of a queue."""
+        """Return the change that continues the hand-out of a queue.
+
+        Raises:
+          HttpError: ``queue`` is no single destination.
+        """
         return self._switch(query, "resume", self.manager.resume, is_paused=False)
 
     def _switch(
@@ -119,7 +127,7 @@ class Changes:
         )
 
     def close(self, query: Query) -> Change:
-        """Close a connection."""
+        """Return the change that closes a connection. It fails if the session has ended."""
         session = query.text(SESSION)
 
         def end() -> None:
@@ -139,7 +147,7 @@ def find_connection(server: "Server", session: str) -> "Connection":
     """Return the connection with a session id.
 
     Raises:
-      HttpError: there is none.
+      HttpError: there is no such session.
     """
     for each in server.connections:
         if each.client.session_id == session:

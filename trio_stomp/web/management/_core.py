@@ -23,7 +23,7 @@ class Core:
     """The parts of the core that requests use.
 
     Args:
-      manager: Carries out what operators do.
+      manager: Carries out the operations of operators.
       explain: Answers a question as at ``DIAG/explain``, in pieces.
       settings: Returns a record of each option.
       policies: Returns a record of each policy in its order, the last one of the defaults.

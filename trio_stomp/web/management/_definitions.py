@@ -78,7 +78,7 @@ class Definitions:
         )
 
     def export(self, query: Query) -> Pieces[Answer]:
-        """Answer with the definitions."""
+        """Return the created queues, policies and durable subscriptions, as JSON or TOML."""
         in_toml = query.word(FORMAT) == "toml"
         queues: list[str] = []
         for some in slices(list(self.server.broker.statistics().destinations), LOOKS):
@@ -128,7 +128,7 @@ class Definitions:
         return {**{name: fields[name] for name in names}, "selector": binding.selector_text}
 
     def adopt(self, query: Query) -> Stepwise[Task]:
-        """Import definitions."""
+        """Return the operation that imports definitions, or only shows the differences."""
         is_dry, manager = query.word(DRY_RUN) == "1", self.core.manager
         in_toml = TOML.encode() in query.request.tokens(b"content-type")
         differences: Record = {}
@@ -164,10 +164,17 @@ class Definitions:
 def read_definitions(
     body: bytes, *, in_toml: bool
 ) -> tuple[list[str], Mapping[str, object], list[Record]]:
-    """Return the names of queues, the policies and the durable subscriptions of a text.
+    """Parse exported definitions.
+
+    Args:
+      body: The exported text.
+      in_toml: Whether the text is TOML; otherwise it is JSON.
+
+    Returns:
+      The names of the queues, the policies, and the durable subscriptions.
 
     Raises:
-      ProtocolError: it has no definitions.
+      ProtocolError: ``body`` has no definitions of this version.
     """
     try:
         text = body.decode()

@@ -79,7 +79,11 @@ class History:
         )
 
     def history(self, query: Query) -> "Stepwise[Samples]":
-        """Show the history of a queue."""
+        """Return the operation that reads the history of a queue.
+
+        Raises:
+          HttpError: ``queue`` is no single destination.
+        """
         queue = destination_of(self.manager, query, QUEUE)
         now_ms = int(self.figures.stream.wall() * 1000)
 
@@ -112,14 +116,15 @@ class History:
 
 @define(eq=False, repr=False)
 class Samples:
-    """Samples of a queue, which are being read from the stream. Implements ``InSteps``.
+    """Reads samples of a queue from the stream of diagnostics. Implements ``InSteps``.
 
     Args:
       manager: Reads the stream.
       queue: The name of the queue.
       count: The number of samples.
-      since_ms: The time of the first, in ms since 1970. That of the stream if it begins later.
-      until_ms: The time before which they are.
+      since_ms: The time of the first sample, in ms since 1970, or the beginning of the stream if
+        that is later.
+      until_ms: The end of the time span, in ms since 1970; no sample is later.
     """
 
     manager: "Manager"
@@ -181,7 +186,7 @@ class Samples:
             self._reading.end(now)
 
     def _take(self, at_ms: int, body: bytes) -> None:
-        """Add a sample, unless the record is that of the next one, too."""
+        """Add the record as a sample, unless the next sample has the same record."""
         if at_ms >= min(self.since_ms + self.seen * self.step_ms, self.until_ms):
             return
         figures = _figures(body, self.queue)
@@ -195,9 +200,9 @@ class Sample:
     """The figures of a queue at one moment.
 
     Args:
-      boot: The start of the broker, since which its counters count.
+      boot: The start of the broker, at which its counters began at 0.
       ts_ms: The time, in ms since 1970.
-      figures: The fields of its record.
+      figures: The fields of the queue's record.
     """
 
     boot: str
@@ -223,7 +228,7 @@ class Sample:
 
 
 def _figures(body: bytes, queue: str) -> Mapping[str, float | None] | None:
-    """Return the record of a queue in a list, of which nothing else is parsed, or None."""
+    """Return the record of a queue in a list, or None. Nothing else of the list is parsed."""
     # The name is the first field, and the only text. Quotes within names are escaped.
     name = b'{"destination":' + json.dumps(queue).encode() + b","
     begin = body.find(name)

@@ -64,7 +64,7 @@ def endpoints(server: "Server", core: Core, figures: "Figures") -> list[Endpoint
 
 
 def add_interface(site: Site, server: "Server", core: Core, figures: "Figures") -> None:
-    """Let a site answer the requests of the management interface."""
+    """Add the requests of the management interface, and their pages, to a site."""
     for each in endpoints(server, core, figures):
         each.add_to(site)
         if each.name in PAGES:

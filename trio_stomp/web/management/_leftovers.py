@@ -71,7 +71,7 @@ LAST_VALUE = record(
 
 @define(eq=False, repr=False)
 class Leftovers:
-    """The requests about what clients leave in the broker."""
+    """The requests about schedules, durable subscriptions and last values."""
 
     server: "Server"
     manager: "Manager"
@@ -135,24 +135,24 @@ class Leftovers:
         )
 
     def _listing(self) -> Rights:
-        """Return the right to list things, of which users see their own: a login."""
+        """Return the right to list: a login is enough, as users then see only their own items."""
         return WATCH if self.manager.authorizer.rules is None else ()
 
     def _ending(self) -> Rights:
-        """Return the right to end things. The core knows whose they are."""
+        """Return the right to end items: a login is enough, as the core checks their owners."""
         return ADMIN if self.manager.authorizer.rules is None else ()
 
     def _seen(
         self, query: Query, things: Sequence[T], owner: Callable[[T], str]
     ) -> Pieces[Sequence[T]]:
-        """Return the things that a user sees: all, or those with the user as the owner."""
+        """Return the items that a user may see: all, with the right to monitor, or their own."""
         identity = query.identity
         if self.manager.authorizer.allows_at_diag(identity, Action.MONITOR):
             return things
         return (yield from chosen(things, lambda each: owner(each) == identity.name != ""))
 
     def schedules(self, query: Query) -> Pieces[Answer]:
-        """Answer with scheduled messages."""
+        """Return the scheduled messages that the user may see."""
         window, user = Window.of(query), query.text(USER)
         yield
         found = yield from self._seen(query, self.manager.left.schedules(), _scheduled_by)
@@ -164,7 +164,7 @@ class Leftovers:
         return (yield from as_list(fields, "schedules", part, describe))
 
     def durables(self, query: Query) -> Pieces[Answer]:
-        """Answer with the durable subscriptions."""
+        """Return the durable subscriptions that the user may see."""
         yield
         everything = list(self.server.broker.statistics().durables)
         durables = yield from self._seen(query, everything, lambda each: each.owner)
@@ -176,7 +176,7 @@ class Leftovers:
         return [f"{fields[each]}" for each in ("name", "client_id", "owner", "destination")]
 
     def last_values(self, query: Query) -> Pieces[Answer]:
-        """Answer with the topics that have a last value."""
+        """Return the topics with a last value that the user may see."""
         left = self.manager.left
         yield
         found = yield from self._seen(query, left.last_values(), _set_by)
@@ -186,7 +186,7 @@ class Leftovers:
         return (yield from listing.page(query, found, BY_NAME, self.figures.head()))
 
     def cancel(self, query: Query) -> Stepwise[Task]:
-        """Cancel scheduled messages."""
+        """Return the operation that cancels scheduled messages by their ids."""
         return Stepwise(
             server=self.server,
             manager=self.manager,
@@ -198,7 +198,10 @@ class Leftovers:
         )
 
     def end(self, query: Query) -> Stepwise[Task]:
-        """End a durable subscription."""
+        """Return the operation that ends a durable subscription.
+
+        It fails if no subscription, or more than one, matches the parameters.
+        """
         name = query.text(DURABLE)
         return Stepwise(
             server=self.server,
@@ -219,7 +222,11 @@ class Leftovers:
         )
 
     def clear(self, query: Query) -> Stepwise[Task]:
-        """Remove the last value of a topic."""
+        """Return the operation that removes the last value of a topic.
+
+        Raises:
+          HttpError: ``destination`` is no single destination.
+        """
         topic = destination_of(self.manager, query, TOPIC)
         return Stepwise(
             server=self.server,

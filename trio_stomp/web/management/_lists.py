@@ -128,13 +128,13 @@ QUEUE_FIELDS = {
     "dead_letters": FLAG,
 }
 QUEUE_RECORD = record_of(schema.QUEUE)
-"""Queues have ``QUEUE_FIELDS`` as well, parked messages do not."""
+"""Records of queues have ``QUEUE_FIELDS`` as well; those of parked messages do not."""
 DESTINATION = record_of(schema.DESTINATION, {"latency": LATENCY})
 
 
 @define(eq=False, repr=False)
 class Lists:
-    """The pages with lists.
+    """The requests that list connections, queues and destinations.
 
     Args:
       server: The server.
@@ -169,7 +169,7 @@ class Lists:
         )
 
     def connections(self, query: Query) -> Pieces[Answer]:
-        """Answer with the connections."""
+        """Return the connections in the requested state and order."""
         order, state = query.word(CONNECTION_SORT), query.word(CONNECTION_STATE)
         yield
         head, connections = self.figures.head(), list(self.server.connections)
@@ -183,10 +183,10 @@ class Lists:
         return (yield from listing.page(query, connections, order, {**head, "state": state}))
 
     def queues(self, query: Query) -> Pieces[Answer]:
-        """Answer with queues, or parked messages.
+        """Return the queues in the requested state and order, or the topics with parked messages.
 
         Raises:
-          HttpError: parked messages cannot be sorted in this order.
+          HttpError: topics with parked messages cannot be sorted in the requested order.
         """
         order, state = query.word(QUEUE_SORT), query.word(QUEUE_STATE)
         if state == PARKED and order not in (HELD, BY_NAME):
@@ -208,7 +208,7 @@ class Lists:
         return (yield from listing.page(query, queues, order, record))
 
     def destinations(self, query: Query) -> Pieces[Answer]:
-        """Answer with the destinations."""
+        """Return the destinations of the requested kind, with their latencies."""
         order, kind = query.word(DESTINATION_SORT), query.word(KIND)
         yield
         statistics = self.server.broker.statistics()

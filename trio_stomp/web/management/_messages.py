@@ -46,7 +46,7 @@ MESSAGE: Schema = {
 
 @define(eq=False, repr=False)
 class MessageList:
-    """Makes records of messages.
+    """Collects records of messages as JSON.
 
     Args:
       offset: The number of messages to skip.
@@ -65,7 +65,7 @@ class MessageList:
         self._bodies = Bodies(self.shown_bytes)
 
     def take(self, message: "Message") -> None:
-        """Add a message."""
+        """Add the record of a message, unless it is one of those to skip."""
         if self._skipped < self.offset:
             self._skipped += 1
             return
@@ -87,7 +87,7 @@ class MessageList:
 
 @define(eq=False, repr=False)
 class Bodies:
-    """The bodies in an answer. After ``MAX_SHOWN_BYTES`` in all, they are left out.
+    """Formats the bodies of an answer. Beyond ``MAX_SHOWN_BYTES`` in all, bodies are cut off.
 
     Args:
       shown_bytes: The limit of bytes to show of a body.
@@ -97,7 +97,7 @@ class Bodies:
     _size: int = 0
 
     def show(self, body: bytes) -> Record:
-        """Return the field of a body."""
+        """Return the field ``body`` or ``body_base64`` of a body, cut off at the limits."""
         shown = body[: min(self.shown_bytes, MAX_SHOWN_BYTES - self._size)]
         self._size += len(shown)
         return _body(shown, is_whole=len(shown) == len(body))
@@ -106,7 +106,7 @@ class Bodies:
 def _body(shown: bytes, *, is_whole: bool) -> Record:
     """Return the field of a body: text, or base64 if it is not UTF-8."""
     try:
-        # A character that is cut in two is left out.
+        # Omit an incomplete character at the end.
         return {"body": codecs.getincrementaldecoder("utf-8")().decode(shown, is_whole)}
     except UnicodeDecodeError:
         return {"body_base64": base64.b64encode(shown).decode()}

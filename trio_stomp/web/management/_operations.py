@@ -52,10 +52,15 @@ CHOICES = (*OF_QUEUES, "invalid-selector")
 
 
 def choice_of(manager: "Manager", query: Query, limit: int) -> Choice:
-    """Return the messages that a query chooses.
+    """Return the choice of messages that the conditions of a query describe.
+
+    Args:
+      manager: Resolves the name of the queue.
+      query: The query.
+      limit: The maximum number of messages.
 
     Raises:
-      HttpError: the queue is no single destination.
+      HttpError: ``queue`` is no single destination.
     """
     return Choice(
         destination_of(manager, query, QUEUE),
@@ -136,7 +141,11 @@ class MessageOperations:
         )
 
     def messages(self, query: Query) -> Stepwise[Operation]:
-        """Show messages of a queue, without consuming or marking them."""
+        """Return the operation that shows messages of a queue without consuming them.
+
+        Raises:
+          HttpError: ``queue`` is no single destination.
+        """
         shown = MessageList(
             self.manager, offset=query.number(OFFSET), shown_bytes=query.number(SHOWN_BYTES)
         )
@@ -159,7 +168,11 @@ class MessageOperations:
         )
 
     def purge(self, query: Query) -> Stepwise[Operation]:
-        """Remove messages of a queue for good."""
+        """Return the operation that removes messages of a queue for good.
+
+        Raises:
+          HttpError: ``queue`` is no single destination.
+        """
         choice = choice_of(self.manager, query, query.number(COUNTED))
         return self._stepwise(
             query=query,
@@ -171,7 +184,11 @@ class MessageOperations:
         )
 
     def move(self, query: Query) -> Stepwise[Operation]:
-        """Move messages of a queue to another destination."""
+        """Return the operation that moves messages of a queue to another destination.
+
+        Raises:
+          HttpError: ``queue`` or ``to`` is no single destination.
+        """
         choice = choice_of(self.manager, query, query.number(COUNTED))
         to = destination_of(self.manager, query, TO)
         return self._stepwise(
@@ -185,7 +202,11 @@ class MessageOperations:
         )
 
     def retry(self, query: Query) -> Stepwise[Operation]:
-        """Send dead letters of a queue to their original destinations."""
+        """Return the operation that sends dead letters to their original destinations.
+
+        Raises:
+          HttpError: ``queue`` or ``to`` is no single destination.
+        """
         choice = choice_of(self.manager, query, query.number(COUNTED))
         to = destination_of(self.manager, query, INSTEAD) if query.text(INSTEAD) else ""
         began: list[Retry] = []
@@ -210,7 +231,11 @@ class MessageOperations:
         )
 
     def redeliver(self, query: Query) -> Stepwise[Task]:
-        """Return unacknowledged messages to a queue."""
+        """Return the operation that returns unacknowledged messages to their queue.
+
+        Raises:
+          HttpError: ``queue`` is no single destination.
+        """
         queue, session = destination_of(self.manager, query, QUEUE), query.text(HOLDER)
         return Stepwise(
             server=self.server,

@@ -1,4 +1,4 @@
-"""The broker at a glance: its process, its limits and totals."""
+"""The overview of the broker: its process, its limits and totals."""
 
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
@@ -29,7 +29,7 @@ PARTS = ("process", "session", "stale", "connections", "messages", "logins", "me
 
 @define(eq=False, repr=False)
 class Overview:
-    """The page with totals."""
+    """The request for the overview."""
 
     server: "Server"
     figures: "Figures"
@@ -56,7 +56,7 @@ class Overview:
         )
 
     def page(self, _query: Query) -> Pieces[Answer]:
-        """Answer with the process, its limits and totals."""
+        """Return the figures of the process, its limits and totals."""
         server, figures = self.server, self.figures
         session, stale = figures.session_and_stale()
         yield

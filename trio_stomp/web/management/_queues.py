@@ -84,7 +84,11 @@ class QueueRequests:
         )
 
     def create(self, query: Query) -> Stepwise[Task]:
-        """Create a queue."""
+        """Return the operation that creates a queue.
+
+        Raises:
+          HttpError: ``queue`` is no single destination.
+        """
         queue = destination_of(self.manager, query, QUEUE)
         return Stepwise(
             server=self.server,
@@ -99,7 +103,11 @@ class QueueRequests:
         )
 
     def delete(self, query: Query) -> Stepwise[Deletion]:
-        """Delete a queue."""
+        """Return the operation that deletes a queue. It needs ``force`` if the queue is in use.
+
+        Raises:
+          HttpError: ``queue`` is no single destination.
+        """
         queue, is_forced = destination_of(self.manager, query, QUEUE), query.word(FORCE) == "1"
         began: list[Deletion] = []
 
@@ -135,7 +143,7 @@ class QueueRequests:
                 )
 
     def send(self, query: Query) -> Stepwise[Sending]:
-        """Send a message.
+        """Return the operation that sends a message with the body of the request.
 
         Raises:
           HttpError: a header is malformed, or cannot be set by clients.

@@ -83,13 +83,13 @@ class SettingRequests:
         )
 
     def settings(self, query: Query) -> Pieces[Answer]:
-        """Answer with the options."""
+        """Return the options in force, each with its source."""
         yield
         listing = Listing[Record]("settings", lambda each: [f"{each['name']}"], dict, ORDERS)
         return (yield from listing.page(query, self.core.settings(), IN_ORDER, self.figures.head()))
 
     def policies(self, query: Query) -> Pieces[Answer]:
-        """Answer with the policies."""
+        """Return the policies in their order, the last one with the defaults."""
         yield
         listing = Listing[Record]("policies", lambda each: [f"{each['pattern']}"], dict, ORDERS)
         return (yield from listing.page(query, self.core.policies(), IN_ORDER, self.figures.head()))
@@ -97,7 +97,7 @@ class SettingRequests:
 
 @define(eq=False, repr=False)
 class Reload:
-    """Reads the settings again. Implements ``WebOperation``."""
+    """The operation that reads the settings again. Implements ``WebOperation``."""
 
     core: Core
     rights: Rights = ADMIN

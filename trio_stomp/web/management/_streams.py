@@ -1,4 +1,4 @@
-"""Streams: a list, one with its readers, its records, and trimming."""
+"""Streams: listing, showing with readers, reading records, trimming."""
 
 import json
 from collections.abc import Iterator
@@ -128,7 +128,7 @@ class StreamRequests:
         )
 
     def streams(self, query: Query) -> Pieces[Answer]:
-        """Answer with the streams."""
+        """Return the streams, with their offsets, sizes and limits."""
         yield
         names = self.manager.streams.names()
         listing = Listing("streams", lambda name: (name,), self._record, {})
@@ -138,7 +138,7 @@ class StreamRequests:
         return self.manager.streams.figures(name)
 
     def stream(self, query: Query) -> Pieces[Answer]:
-        """Answer with a stream and its readers.
+        """Return a stream with its readers.
 
         Raises:
           HttpError: there is no such stream.
@@ -166,7 +166,11 @@ class StreamRequests:
         }
 
     def records(self, query: Query) -> Stepwise[Reading]:
-        """Show records of a stream."""
+        """Return the operation that reads records of a stream.
+
+        Raises:
+          HttpError: both ``offset`` and ``time`` are given.
+        """
         name, bodies = query.text(STREAM), Bodies(query.number(SHOWN_BYTES))
         self._check_start(query)
         items: list[str] = []
@@ -204,7 +208,7 @@ class StreamRequests:
         )
 
     def trim(self, query: Query) -> Stepwise[Trimming]:
-        """Drop the oldest records of a stream.
+        """Return the operation that drops the oldest records of a stream.
 
         Raises:
           HttpError: not exactly one of offset and time is given.

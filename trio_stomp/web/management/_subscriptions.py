@@ -61,7 +61,7 @@ SUBSCRIPTION = record(
 
 @define(eq=False, repr=False)
 class SubscriptionLists:
-    """The pages with subscriptions."""
+    """The request that lists subscriptions."""
 
     server: "Server"
     figures: "Figures"
@@ -79,7 +79,7 @@ class SubscriptionLists:
         )
 
     def subscriptions(self, query: Query) -> Pieces[Answer]:
-        """Answer with subscriptions, client by client, then durable ones without a client.
+        """Return subscriptions, client by client, then durable ones without a client.
 
         Raises:
           HttpError: ``session`` and ``state`` exclude each other.

@@ -77,7 +77,7 @@ CONNECTION_ANSWER = {
 
 @define(eq=False, repr=False)
 class Views:
-    """The pages of single things."""
+    """The requests that show one queue, connection, destination or explanation."""
 
     server: "Server"
     core: Core
@@ -126,10 +126,10 @@ class Views:
         )
 
     def queue(self, query: Query) -> Pieces[Answer]:
-        """Answer with a queue, its policy and its consumers.
+        """Return a queue with its policy and its consumers.
 
         Raises:
-          HttpError: there is no such queue.
+          HttpError: there is no such queue, or the name is no single destination.
         """
         try:
             queue = self.core.manager.find(destination_of(self.core.manager, query, QUEUE))
@@ -144,7 +144,7 @@ class Views:
             "policy": asdict(queue.policy),
             "total": len(queue.consumers),
         }
-        del record["consumers"]  # their number: here is the list
+        del record["consumers"]  # the number, which the list replaces
         part = window.cut(queue.consumers)
         return (yield from as_list(record, "consumers", part, self._consumer))
 
@@ -157,7 +157,11 @@ class Views:
         }
 
     def connection(self, query: Query) -> Pieces[Answer]:
-        """Answer with a connection and its subscriptions."""
+        """Return a connection with its subscriptions.
+
+        Raises:
+          HttpError: there is no such session.
+        """
         connection, window = (
             find_connection(self.server, query.text(SESSION)),
             Window.of(query, MANY),
@@ -178,10 +182,10 @@ class Views:
         return (yield from as_list(record, "subscriptions", part, self.figures.subscription))
 
     def destination(self, query: Query) -> Pieces[Answer]:
-        """Answer with a destination and its subscribers.
+        """Return a destination with its subscribers and latencies.
 
         Raises:
-          HttpError: nobody has used the destination yet.
+          HttpError: the destination has not been used yet, or the name is no single destination.
         """
         name, window = destination_of(self.core.manager, query, DESTINATION), Window.of(query, MANY)
         statistics = self.server.broker.statistics()
@@ -199,10 +203,10 @@ class Views:
         return (yield from as_list(record, "subscriptions", part, self.figures.subscription))
 
     def explain(self, query: Query) -> Pieces[Answer]:
-        """Answer a question about a message, destination or client, as at ``DIAG/explain``.
+        """Return the explanation of a message, destination or client, as at ``DIAG/explain``.
 
         Raises:
-          HttpError: it is neither about a message nor about a destination, or about both.
+          HttpError: the request names neither a message nor a destination, or both.
         """
         question = query.text(QUESTION)
         others = {each.name: query.text(each) for each in EXPLAINED if query.has(each)}

@@ -1,4 +1,4 @@
-"""A request of the interface: one declaration, by which it is parsed, answered and described."""
+"""Declarations of requests, by which they are parsed, answered and described."""
 
 from collections.abc import Callable, Mapping, Sequence
 from types import MappingProxyType
@@ -42,19 +42,19 @@ class Endpoint:
     """A request: an address with a method.
 
     Args:
-      name: The end of its address.
-      summary: A sentence on its effect.
-      answer: The fields of its answer.
+      name: The end of the address.
+      summary: A sentence that says what the request does.
+      answer: The fields of the answer.
       parameters: The parameters that it accepts.
-      errors: The codes of its errors, beside those of all requests.
-      right: The right that it requires.
-      build: Answers a GET in pieces; None = it is an operation.
-      rights: The same for ``build``; None = it is public.
-      method: The method of an operation.
+      errors: The codes of the errors, in addition to those of all requests.
+      right: The required right, for people; by default the text for ``rights``.
+      build: Answers a GET in pieces; None if the request is an operation.
+      rights: The rights that ``build`` requires; None if the answer is public.
+      method: The HTTP method of an operation.
       operate: Makes the operation.
-      as_send: Its errors are those of a SEND, too.
+      as_send: Whether the request can have the errors of a SEND, too.
       has_progress: The operation can answer with lines about its progress.
-      body: The content types of its body, by the description of the body.
+      body: The descriptions of the body of the request, by content type.
     """
 
     name: str
@@ -73,11 +73,15 @@ class Endpoint:
 
     @property
     def needs(self) -> str:
-        """Return the right that it requires, for people."""
+        """Return the required right, for people."""
         return self.right or next(text for rights, text in _RIGHTS if rights is self.rights)
 
     def page(self, *, in_json: bool = True) -> Page:
-        """Return its page. Errors at other addresses than its own may be plain text."""
+        """Return the page that answers the request.
+
+        Args:
+          in_json: Whether errors are JSON, as at the request's own address, or plain text.
+        """
         build = self.build
         assert build is not None
         return page(
@@ -87,7 +91,7 @@ class Endpoint:
         )
 
     def add_to(self, site: Site) -> None:
-        """Let a site answer it."""
+        """Add the request to a site."""
         operate = self.operate
         if operate is None:
             site.pages[API + self.name] = self.page()
@@ -141,4 +145,4 @@ LATENCY: Schema = {
         }
     ),
 }
-"""Latencies by stage; the bounds of the buckets are in ``le_ms`` beside."""
+"""Latencies by stage. The bounds of the buckets are in the answer's field ``le_ms``."""

@@ -1,4 +1,4 @@
-"""The description of the interface for programs, in the form of OpenAPI 3.1."""
+"""The description of the interface for programs, as an OpenAPI 3.1 document."""
 
 import json
 from collections.abc import Sequence
@@ -12,7 +12,7 @@ from trio_stomp.web.management.requests._parameters import ERRORS, OF_ALL, OF_OP
 from trio_stomp.web.management.requests._result import LINES
 
 OTHERS = 400
-"""The status of errors without one of their own."""
+"""The status of errors that are not in ``ERRORS``."""
 DESCRIPTION = (
     "Names of destinations contain slashes, so they are parameters of the query, not parts of the"
     " address. A login is HTTP Basic or a bearer token, or none on the broker's machine while there"

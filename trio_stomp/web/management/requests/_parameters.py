@@ -77,7 +77,7 @@ def destination_of(manager: "Manager", query: Query, parameter: Parameter) -> st
     """Return the destination that a parameter names.
 
     Raises:
-      HttpError: it is no single destination.
+      HttpError: the parameter is no single destination.
     """
     try:
         return manager.resolve(query.text(parameter))

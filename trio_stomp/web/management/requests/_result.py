@@ -1,4 +1,4 @@
-"""The answer of an operation: its result, with lines about its progress before if wanted."""
+"""The answer of an operation: its result, after lines of progress if the client wants them."""
 
 import json
 from collections.abc import Mapping, Sequence
@@ -22,7 +22,7 @@ class Answering:
 
     Args:
       send: Sends bytes to the client.
-      in_lines: The client wants lines about the progress.
+      in_lines: Whether the client wants lines of progress.
     """
 
     send: "Send"
@@ -35,7 +35,7 @@ class Answering:
         return cls(send, LINES.encode() in request.tokens(b"accept"))
 
     async def progress(self, record: Mapping[str, object]) -> None:
-        """Send a line about the progress, if the client wants any. Checkpoint: if it does."""
+        """Send a line of progress, if the client wants any. Checkpoint: only then."""
         if self.in_lines:
             await self._line(json.dumps(record))
 
@@ -45,12 +45,12 @@ class Answering:
         status: int = 200,
         items: tuple[str, Sequence[str]] = ("", ()),
     ) -> None:
-        """Send the result. In lines, the status was sent before. Checkpoint: always.
+        """Send the result. With lines of progress, the status was sent before. Checkpoint: always.
 
         Args:
           record: The fields of the result.
           status: The status.
-          items: A list behind them: its name, and its items as JSON.
+          items: A list after these fields: its name, and its items as JSON.
         """
         name, listed = items
         text = with_list(record, name, listed) if name else json.dumps(record)

@@ -1,7 +1,7 @@
-"""An operation that takes many turns.
+"""Operations that take many turns.
 
-It is a task of the connection that requested it: it ends when the connection does. With
-``Accept: application/x-ndjson`` the answer is a line of JSON for each half second and one for the
+An operation is a task of the connection that requested it, and ends when the connection does. With
+``Accept: application/x-ndjson`` the answer has a line of JSON every half second, and one for the
 result; otherwise it is the result.
 """
 
@@ -29,11 +29,11 @@ T = TypeVar("T", bound=InSteps)
 PROGRESS_S = 0.5
 """Interval of lines about the progress."""
 LATER_S = 0.005
-"""Pause of an operation that the queue or the store cannot continue now."""
+"""Pause of an operation while the queue or the store is not ready for its next step."""
 
 
 def messages(count: int) -> str:
-    """Return a number of messages as a text."""
+    """Return a number of messages as text, such as ``1 message``."""
     return f"{count} message{'s' * (count != 1)}"
 
 
@@ -42,17 +42,18 @@ class Stepwise(Generic[T]):
     """An operation in steps. Implements ``WebOperation``.
 
     Args:
-      server: Its dispatcher takes the steps.
-      manager: Records the event about it.
+      server: The server, whose dispatcher takes the steps.
+      manager: Records the event.
       query: The query.
-      rights: The rights that it requires.
-      begin: Begins it for a user with the body of the request, in a turn.
-      result: Returns its result.
+      rights: The rights that the operation requires.
+      begin: Begins the operation, given the user and the body of the request, in a turn. May raise
+        ``ProtocolError``.
+      result: Returns the fields of the result.
       items: A list at the end of the result: its name, and its items as JSON.
-      event: The name of the event about it; "" = it changes nothing.
-      max_body_bytes: The largest body of the request; 0 = it has none.
-      place: The destination, for the event.
-      detail: Returns the detail of the event, given how much was done.
+      event: The name of the event; "" if the operation changes nothing.
+      max_body_bytes: The maximum size of the body of the request; 0 if it has none.
+      place: The destination that the event names.
+      detail: Returns the detail of the event, given the number of items done.
     """
 
     server: "Server"

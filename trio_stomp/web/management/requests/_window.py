@@ -36,9 +36,6 @@ class Window:
         Args:
           query: The query.
           limit: The declaration of ``limit``.
-
-        Raises:
-          HttpError: a value is out of range.
         """
         return cls(query.number(OFFSET), query.number(limit))
 
@@ -63,13 +60,13 @@ class Window:
 
 @define(eq=False, repr=False)
 class Listing(Generic[T]):
-    """A list of things with names.
+    """A list of items with names.
 
     Args:
       title: The name of the list.
-      names: Return the names of a thing. The first is that to sort by.
-      describe: Returns the record of a thing.
-      orders: The figures to sort by, by word; None = the list's own order.
+      names: Returns the names of an item. The list is sorted by the first one.
+      describe: Returns the record of an item.
+      orders: The figures to sort by, by the name of the order; None = the order of the list.
     """
 
     title: str
@@ -78,13 +75,13 @@ class Listing(Generic[T]):
     orders: "Mapping[str, Key[T] | None]"
 
     def page(self, query: Query, things: Sequence[T], order: str, record: Record) -> Pieces[Answer]:
-        """Answer with the requested part of ``things``.
+        """Return the requested part of ``things``, filtered by ``name`` and sorted.
 
         Args:
           query: The query.
-          things: All of them.
+          things: All items.
           order: One of ``orders``, or ``BY_NAME``.
-          record: The fields before the list.
+          record: The fields of the answer before the list.
         """
         window = Window.of(query)
         things = yield from named(query.text(NAME), things, self.names)
@@ -99,12 +96,12 @@ class Listing(Generic[T]):
 def named(
     wanted: str, things: Sequence[T], names: Callable[[T], Sequence[str]]
 ) -> Pieces[Sequence[T]]:
-    """Return the things one of whose names is wanted.
+    """Return the items with a name that matches.
 
     Args:
       wanted: A part of the name, or a pattern of the whole name; "" = all.
-      things: Some things.
-      names: Returns the names of a thing.
+      things: The items.
+      names: Returns the names of an item.
     """
     if not wanted:
         return things
