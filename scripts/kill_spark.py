@@ -252,7 +252,7 @@ def storage(kind: str, root: Path) -> Iterator[tuple[str, list[Process]]]:
 
 
 def listens(port: int) -> bool:
-    """Return whether somebody listens on a port."""
+    """Return whether a process listens on a port."""
     try:
         socket.create_connection(("127.0.0.1", port)).close()
     except OSError:
@@ -309,7 +309,7 @@ def experiment(options: argparse.Namespace, root: Path) -> dict[str, object]:
 def kill_all(
     options: argparse.Namespace, chance: random.Random, victims: Sequence[Process], out: str
 ) -> tuple[dict[str, int], dict[str, int]]:
-    """Kill each of the victims so many times, in random order, at random moments.
+    """Kill each of the victims the given number of times, in random order, at random moments.
 
     Returns:
       The kills, and how often each had ended before, because something else was away.
@@ -372,7 +372,7 @@ def rows_of(store: Store, name: str, end: int) -> Counter[str]:
 
 
 def compare(store: Store, place: StreamAddress, root: Path) -> dict[str, object]:
-    """Compare the tables with those of a writer that nobody kills."""
+    """Compare the tables with those of a writer that is never killed."""
     peaceful, end = open_store(root / "peaceful"), position(store)
     Drain(StreamClient(place), peaceful).run()
     figures: Counter[str] = Counter()

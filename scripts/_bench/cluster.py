@@ -1,7 +1,7 @@
 """A cluster of three nodes under load, alone or beside one of RabbitMQ, in turn.
 
 Clients are spread over the nodes. The nodes, the servers of the log and the loads share this
-machine, so figures show what it costs, not what three machines do. Each side is started anew for
+machine, so figures show what it costs, not what three machines do. Each side is started again for
 each round. RabbitMQ uses a quorum queue, its equivalent with the same guarantee.
 """
 

@@ -33,7 +33,7 @@ LAST_RULES = (('allow = "receive"', '"/topic/bench/**"', 'user = "desk-*"'),)
 
 BARE, RULES, SECRET = "plain", "acl", "tls"
 SETTINGS = {
-    BARE: "nobody logs in, no rules, TCP",
+    BARE: "no logins, no rules, TCP",
     RULES: "logins and 51 rules, TCP",
     SECRET: "the same, TLS",
 }

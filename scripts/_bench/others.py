@@ -153,7 +153,7 @@ def activemq(
     Args:
       login: The user with all rights.
       passcode: The passcode of that user.
-      persistent: It keeps messages in KahaDB, its default; else in memory.
+      persistent: Whether it keeps messages in KahaDB, its default, or in memory.
       anonymous: Clients that do not log in may do everything too.
       port: The port of the listener; 0 = any free port.
 

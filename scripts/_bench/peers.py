@@ -1,9 +1,9 @@
 """Comparison of this broker with others: the same loads through each of them, in turn.
 
 A round is one run of each scenario with each broker, in an order that rotates from round to round.
-Brokers are started anew for each round: one for idle connections, one for durable messages, and one
-for all other loads. All runs of a scenario in a round see a similar load of the machine, so their
-ratio is more reliable than the absolute figures.
+Each round has new brokers: one for idle connections, one for durable messages, and one for all
+other loads. All runs of a scenario in a round see a similar load of the machine, so their ratio is
+more reliable than the absolute figures.
 
 The length of a load depends on the broker: a broker that compiles its code at run time has done so
 before a run counts, and one that needs a hundred times as long per message gets fewer messages.
@@ -64,7 +64,7 @@ class Measurement(NamedTuple):
 
     Args:
       order: Its position within its round.
-      figures: By their names in the table.
+      figures: The figures, by their names in the table.
     """
 
     scenario: str
@@ -98,7 +98,7 @@ class _Side:
         self._standing: Standing | None = None
 
     def standing(self) -> Standing:
-        """Return it, running.
+        """Return the broker, running.
 
         Raises:
           BenchError, OSError: it does not start.

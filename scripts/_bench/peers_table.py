@@ -119,7 +119,7 @@ def _notes(report: Report, scenarios: Sequence[Scenario], there: Sequence[str]) 
     """Yield the brokers that were measured, those that were not, and the reasons for missing
     figures."""
     named = (f"{each} ({report.servers[each]})" for each in there if report.servers.get(each))
-    yield f"Measured: {', '.join(named) or 'nobody'}."
+    yield f"Measured: {', '.join(named) or 'no broker'}."
     for absent in report.absent.values():
         yield f"- not measured: {absent}"
     order = {each.name: place for place, each in enumerate(scenarios)}

@@ -29,7 +29,7 @@ class Cpu(NamedTuple):
 
     Args:
       user, system: From ``/proc/PID/stat``, in ticks of 10 ms.
-      exact: From the kernel's clock of the process, which includes threads that have ended.
+      exact: The time by the kernel's clock of the process, which includes threads that have ended.
     """
 
     user: float

@@ -15,7 +15,7 @@ from types import FrameType
 
 START, STOP = signal.SIGRTMIN + 3, signal.SIGRTMIN + 4
 EVERY_S = 0.001
-"""In processor time, threads included. The kernel's resolution may be coarser."""
+"""The interval of samples, in processor time of all threads. The kernel may be coarser."""
 
 
 def main() -> None:

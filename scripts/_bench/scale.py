@@ -68,7 +68,7 @@ Opened = tuple[Probe, Fill]
 
 
 class Dimension(NamedTuple):
-    """Something that grows.
+    """A load that grows by factors of ten.
 
     Args:
       what: Its description in the table.

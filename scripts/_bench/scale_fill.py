@@ -91,7 +91,7 @@ class Messages(Fill):
         self._connection = Connection.open(port, websocket=False)
 
     def add(self, numbers: range) -> None:
-        """Send them."""
+        """Send the messages."""
         frames = [
             b"SEND\ndestination:%b\ncontent-length:%d\n%b\n%b\0"
             % (

@@ -150,7 +150,7 @@ def queue_scenarios() -> Iterator[Scenario]:
         ),
         (
             "transactions-1",
-            "the same, all transactions of one name",
+            "the same, all transactions with one name",
             QueueShape(1, 1, 160_000, 10, window=250, lag=1000, transaction="same"),
         ),
     ):
@@ -164,7 +164,8 @@ def durable_scenarios() -> Iterator[Scenario]:
     for name, what, shape in (
         (
             "durable-step",
-            "queue, persistent, 1 producer in lock step (a receipt each), 1 consumer, auto",
+            "queue, persistent, 1 producer in lock step (a receipt for each message), 1 consumer,"
+            " auto",
             QueueShape(1, 1, 5000, 1, window=1, lag=1000),
         ),
         (

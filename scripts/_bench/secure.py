@@ -158,9 +158,9 @@ def measure_logins(
         yield _logins("no login", idle)
     with running_broker((*options, *guarded.options)) as broker:
         idle = open_idle(broker, users, AT_ONCE, LIMIT_S, websocket=False, visitors=new)
-        yield _logins("a login that was not seen before: argon2id", idle)
+        yield _logins("a new login: argon2id", idle)
         idle = open_idle(broker, count, AT_ONCE, LIMIT_S, websocket=False, visitors=new)
-        yield _logins("a login that was right before", idle)
+        yield _logins("a login that succeeded before", idle)
     with running_broker((*options, *secret.options)) as broker:
         Connection.open(broker.port, websocket=False, visitor=secret.visitors.publisher).close()
         visitor = secret.visitors.publisher

@@ -21,7 +21,7 @@ RESULTS = ROOT / "build" / "check"
 # Floors without a single await: every branch of theirs can be reached by a plain test.
 SYNCHRONOUS_FLOORS = ("frames", "protocol", "broker", "nats/codec")
 FLOOR_COVERAGE = 100
-"""In percent, branches too; nothing rounds up to it."""
+"""The required coverage in percent, branches included, without rounding up."""
 
 FLOOR = re.compile(
     rf"^(?:from|import) trio_stomp\.(?:{'|'.join(SYNCHRONOUS_FLOORS).replace('/', '[.]')})\b", re.M

@@ -35,7 +35,7 @@ class Session:
 
     Args:
       say: Sends bytes to the client.
-      subjects: By the number of the subscription.
+      subjects: The subjects, by the number of the subscription.
     """
 
     host: str

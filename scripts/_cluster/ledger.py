@@ -177,7 +177,7 @@ class Ledger:
             self.wrong(f"{node} has {len(back)} messages whose ACK was confirmed: ids {back[:10]}")
         strange = [body for body in found.live.values() if body not in self.sent]
         if strange:
-            self.wrong(f"{node} has messages that nobody sent: {strange[:3]}")
+            self.wrong(f"{node} has messages that no client sent: {strange[:3]}")
         lacks = [
             offset
             for offset, body in self.streamed.items()

@@ -60,11 +60,11 @@ class State:
     """A data directory after a power cut. All bodies are different.
 
     Args:
-      contents: By path within the data directory.
+      contents: The contents of files, by path within the data directory.
       queues: The messages that must be there, by queue, in this order.
       maybe: Messages that may also be there: their SEND or ACK was in progress.
       order: All of these messages, by queue, in the order of acceptance.
-      streams: By topic, the messages that must be there, from offset 0 on.
+      streams: The messages that must be in each stream, by topic, from offset 0.
       maybe_streams: The messages that may follow them, in this order, without a gap.
       units: The transactions and composites in progress.
     """

@@ -23,8 +23,8 @@ class Suite:
     """A project's tests.
 
     Args:
-      name: As on the command line.
-      title: As in the documents.
+      name: The name on the command line.
+      title: The title in the documents.
       folder: The folder of its checkout, within the folder of sources.
       origin: The source of that checkout.
       needs: Programs, and paths of files.

@@ -22,7 +22,8 @@ class Actor:
     """The actions of one connection.
 
     Args:
-      is_polite: It leaves by DISCONNECT, so it may consume shared queues with ``ack:auto``.
+      is_polite: Whether it leaves by DISCONNECT, so that it may consume shared queues with
+        ``ack:auto``.
     """
 
     def __init__(self, session: Session, link: Link, dice: Random, *, is_polite: bool) -> None:
