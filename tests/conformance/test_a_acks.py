@@ -76,7 +76,7 @@ async def test_every_message_has_its_destination_id_and_subscription(
 @every_version
 @every_kind
 @pytest.mark.parametrize("mode", ["auto", *MODES])
-async def test_the_ack_header_is_there_iff_it_is_needed(
+async def test_only_messages_of_1_2_that_need_an_ack_have_the_ack_header(
     dial: Dial, version: str, destination: str, mode: str
 ) -> None:
     client = await dial.connect(version)
@@ -116,7 +116,9 @@ async def test_each_delivery_has_an_id_of_its_own(
 @pytest.mark.covers("A06", "A07", "A08")
 @every_version
 @both_modes
-async def test_an_acknowledged_message_is_done_with(dial: Dial, version: str, mode: str) -> None:
+async def test_an_acknowledged_message_is_not_delivered_again(
+    dial: Dial, version: str, mode: str
+) -> None:
     client = await dial.connect(version)
     await subscribe(client, "/queue/a", mode)
     await client.publish("/queue/a", b"x")
@@ -416,7 +418,7 @@ async def test_returned_messages_precede_waiting_ones(dial: Dial) -> None:
 
 @pytest.mark.covers("A16")
 @every_version
-async def test_an_auto_message_is_done_with_when_it_is_sent(dial: Dial, version: str) -> None:
+async def test_an_auto_message_is_not_delivered_again(dial: Dial, version: str) -> None:
     client = await dial.connect(version)
     await client.publish("/queue/a", b"1", b"2", receipt=True)
     got = [*await client.subscribe("/queue/a"), *await client.fence()]

@@ -329,7 +329,7 @@ async def test_many_small_ones_in_order(way: Way, queue: str) -> None:
 # --- acknowledging ------------------------------------------------------------------------------
 
 
-async def test_auto_is_done_with_when_it_is_here(way: Way, queue: str) -> None:
+async def test_an_auto_message_is_not_delivered_again(way: Way, queue: str) -> None:
     async with way.open() as client, client.subscribe(queue) as messages:
         await client.send(queue, "a")
         assert (await messages.receive()).text == "a"

@@ -327,7 +327,7 @@ def test_tls_that_comes_byte_by_byte_is_no_end(encrypted: Encrypted) -> None:
 
 
 @pytest.mark.parametrize("politely", [True, False], ids=["close_notify", "cut"])
-def test_tls_tells_the_end(encrypted: Encrypted, politely: bool) -> None:
+def test_the_end_of_a_tls_stream_is_noticed(encrypted: Encrypted, politely: bool) -> None:
     if politely:
         with suppress(ssl.SSLWantReadError):
             encrypted.tls.unwrap()

@@ -191,7 +191,7 @@ class TestATopic:
         history.message(history.subscribe(TOPIC), first)
         assert history.found.startswith("transaction: ")
 
-    def test_one_comes_again(self, history: History) -> None:
+    def test_a_message_delivered_twice(self, history: History) -> None:
         sub, place = history.subscribe(TOPIC), history.send(TOPIC)
         history.message(sub, place)
         history.message(sub, place)
@@ -339,7 +339,7 @@ def fake_broker(part: Callable[[socket.socket], None]) -> Iterator[int]:
         (break_tls, "tls", "listen", "tls", "SSLError"),
     ],
 )
-def test_a_broker_that_does_wrong(
+def test_each_wrong_end_of_a_connection_is_a_violation(
     part: Callable[[socket.socket], None], transport: str, end: str, kind: str, text: str
 ) -> None:
     class OneEnd(Client):

@@ -370,9 +370,7 @@ async def test_an_ack_without_receipt_is_stored_by_the_checkpoint(
 @pytest.mark.parametrize(
     "fault", [FULL, StoreBroken("nobody knows"), ZeroDivisionError("bug")], ids=type
 )
-async def test_with_a_store_that_fails_for_ever_it_ends_all_the_same(
-    how: str, fault: Exception
-) -> None:
+async def test_the_broker_stops_though_its_store_fails_for_ever(how: str, fault: Exception) -> None:
     store = GatedStore()
     dial = DurableDial(MEMORY, dict(QUIET), store=store)
     with trio.fail_after(20):
@@ -446,7 +444,7 @@ async def test_a_store_failure_is_an_error_for_the_sender_and_fails_readyz(
             await eventually(lambda: not dial.stored("/queue/q"))
 
 
-async def test_an_ack_holds_although_the_disk_failed_meanwhile(soon: None) -> None:
+async def test_an_ack_is_stored_after_the_disk_recovers(soon: None) -> None:
     async with gated() as (dial, store):
         client = await dial.connect()
         await client.publish("/queue/q", b"1", b"2", headers=SAVED, receipt=True)

@@ -273,7 +273,7 @@ async def tcp_listener(host: str) -> trio.SocketListener:
 
 
 @pytest.mark.parametrize("how", ["plain", "tls", "wrapped", "wrapped tls"])
-async def test_a_listener_that_strangers_reach_needs_logins_whatever_is_around_it(how: str) -> None:
+async def test_a_wrapped_listener_on_a_public_address_needs_logins_too(how: str) -> None:
     public = await tcp_listener("0.0.0.0")
     port = public.socket.getsockname()[1]
     given: trio.abc.Listener[trio.abc.Stream] = public
@@ -539,7 +539,7 @@ async def test_each_broker_logs_to_its_own_logger(caplog: pytest.LogCaptureFixtu
     assert caplog.messages == ["another one, which is"]
 
 
-async def test_a_live_trace_goes_there_too(caplog: pytest.LogCaptureFixture) -> None:
+async def test_a_live_trace_goes_to_the_given_logger(caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.INFO)
     mine, result = new_logger(logging.INFO)
     async with broker(logger=mine) as handle, joined(handle) as peer:

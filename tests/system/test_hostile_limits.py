@@ -102,7 +102,7 @@ WHERE = {
     "durable subscriptions": "test_bindings::test_durable_subscriptions_are_bounded",
     "events of a turn": "test_broker::test_events_of_a_turn_are_bounded_and_the_rest_is_counted",
     "header cache": "test_decoder::test_the_cache_is_bounded_in_entries_and_in_their_size",
-    "message groups": "test_queue::test_the_oldest_group_is_assigned_anew_when_there_are_too_many",
+    "message groups": "test_queue::test_the_oldest_group_is_forgotten_when_there_are_too_many",
     "prefetch": "test_consumer::test_no_more_than_the_prefetch_is_unacknowledged",
     "refusals at once": "test_connection::test_a_flood_of_refusals_is_closed_without_a_word",
     "schedule": "test_schedule::test_bounds_hold_exactly",

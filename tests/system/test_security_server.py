@@ -538,7 +538,7 @@ async def test_clients_behind_a_proxy_do_not_count_as_local() -> None:
 @pytest.mark.parametrize(
     "start", [b"CONNECT\n\n\0", b"PROXY TCP4 nonsense\r\n", b"PROXY " + b"x" * 200]
 )
-async def test_a_proxy_that_does_not_tell_is_closed(
+async def test_a_proxy_without_a_proxy_header_is_disconnected(
     start: bytes, caplog: pytest.LogCaptureFixture
 ) -> None:
     async with open_dial(TCP, proxy_addresses="127.0.0.1", **QUIET) as dial:

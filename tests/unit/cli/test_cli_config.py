@@ -360,7 +360,7 @@ def test_file_that_is_not_text_is_refused(tmp_path: Path):
     assert read_ruby_file.__doc__
 
 
-def test_users_are_looked_for_where_stompserver_looked(run, write: Write, tmp_path: Path):
+def test_users_are_read_from_the_paths_of_stompserver(run, write: Write, tmp_path: Path):
     write("a:b\n", "w/.passwd")
     settings, _ = imported(write, run, f":auth: true\n:working_dir: {tmp_path}/w\n")
     assert settings.security.passwd_file == f"{tmp_path}/w/.passwd"

@@ -193,7 +193,7 @@ def test_a_queue_is_paused_and_shown(output_of: OutputOf, url: str) -> None:
     assert "no queue" in output_of("show", "queue", "/queue/none", code=CANNOT)
 
 
-def test_things_are_listed_and_a_connection_is_closed(output_of: OutputOf, url: str) -> None:
+def test_lists_are_printed_and_a_connection_is_closed(output_of: OutputOf, url: str) -> None:
     assert Q in output_of("ls", "queues")
     assert json.loads(output_of("ls", "queues", "--json"))[0]["input_depth"] == 3
     assert output_of("ls", "queues", "--names", "--name", "/queue/*") == f"{Q}\n"
@@ -240,7 +240,7 @@ def test_progress_is_shown(capsys: pytest.CaptureFixture[str]) -> None:
     assert "purge:  25 %" in captured.err
 
 
-def test_a_thing_of_a_list_is_shown_by_its_name(output_of: OutputOf, url: str) -> None:
+def test_an_item_of_a_list_is_shown_by_its_name(output_of: OutputOf, url: str) -> None:
     async def subscribe() -> None:
         for name, topic in (("prices", "/topic/a"), ("prices", "/topic/b"), ("x", "/topic/a")):
             async with open_client(url) as client, client.subscribe(topic, durable=name):

@@ -65,7 +65,7 @@ def test_users_are_where_stompserver_has_them(tmp_path: Path) -> None:
     assert passwd_file(f"-a -w {tmp_path} --passwd-file x") == "x"
 
 
-def test_each_value_tells_its_flag() -> None:
+def test_each_value_names_its_flag() -> None:
     line = "-q file -a -c 3 --no-diag-stream --ttl 5 port=1"
     given = parse(line.split(), {}).configuration
     assert {name: str(given.source(name)) for name in given.given} == {

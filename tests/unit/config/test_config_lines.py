@@ -89,7 +89,7 @@ def paths_of(value: object, path: Path = ()) -> set[Path]:
 
 
 @pytest.mark.parametrize("end", ["\n", "\r\n"])
-def test_each_key_stands_where_it_stands(end: str):
+def test_each_key_has_its_line(end: str):
     text = TEXT.replace("\n", end)
     lines = lines_of(text)
     assert {path: lines.get(path) for path in PLACES} == PLACES

@@ -231,7 +231,7 @@ def test_blocks_are_made_once_and_are_one_where_they_are_alike() -> None:
 
 @pytest.mark.covers("A15", "F37")
 @pytest.mark.parametrize("reader", VERSIONS, ids=lambda rules: rules.name)
-def test_a_head_for_a_message_that_comes_again(reader: HeaderRules) -> None:
+def test_a_head_of_a_redelivered_message_has_redelivered_and_count(reader: HeaderRules) -> None:
     data = b"SEND\ndestination:/a\nredelivered:evil\ncontent-length:3\nx:a\\cb\n\na\0b\0"
     run = run_of(data)
     blocks = message_blocks(run.head)

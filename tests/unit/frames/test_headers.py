@@ -313,7 +313,7 @@ def test_no_repr_tells_a_secret(name: str) -> None:
     assert "geheim" not in repr([*run.frames()])
 
 
-def test_a_repr_tells_the_rest_as_ever() -> None:
+def test_a_repr_shows_all_other_fields() -> None:
     frame = Frame("SEND", (("destination", "/a"),), b"x")
     assert repr(frame) == (
         "Frame(command='SEND', headers=(('destination', '/a'),), body=b'x', receipt=None)"

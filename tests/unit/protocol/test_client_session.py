@@ -93,7 +93,7 @@ def test_before_1_2_a_message_is_acknowledged_by_its_id(version: str, ack: str) 
         assert events.ack == ack
 
 
-def test_a_receipt_tells_its_evidence() -> None:
+def test_a_receipt_has_the_headers_of_its_outcome() -> None:
     session = opened()
     events = session.receive_data(
         b"RECEIPT\nreceipt-id:7\nstored:journal\nmatched:2\n\n\0\nRECEIPT\nreceipt-id:a\\cb\n\n\0"

@@ -76,7 +76,7 @@ def check_refused(error: ProtocolError, *secrets: str) -> None:
         ),
     ],
 )
-def test_connect_tells(headers: list[tuple[str, str]], expected: Credentials) -> None:
+def test_credentials_of_connect(headers: list[tuple[str, str]], expected: Credentials) -> None:
     assert from_stomp(headers) == expected
 
 
@@ -91,7 +91,7 @@ def test_connect_tells(headers: list[tuple[str, str]], expected: Credentials) ->
         [("x-authorization", f"Bearer {JWT}")],
     ],
 )
-def test_connect_tells_nothing(headers: list[tuple[str, str]]) -> None:
+def test_connect_without_credentials(headers: list[tuple[str, str]]) -> None:
     assert from_stomp(headers, tokens=True) is None
 
 
@@ -301,7 +301,7 @@ def test_no_cookie_counts_unless_one_is_named() -> None:
     assert http(("cookie", "sid=abc; =def"), cookie_name="") is None
 
 
-def test_an_upgrade_that_tells_nothing() -> None:
+def test_an_upgrade_without_credentials() -> None:
     assert http(("host", "x"), ("x-authorization", "y"), target="/ws?x=y") is None
 
 
@@ -309,7 +309,7 @@ def test_an_upgrade_that_tells_nothing() -> None:
 
 
 @pytest.mark.covers("X15")
-def test_connect_wins_wholly_if_it_tells_anything() -> None:
+def test_credentials_of_connect_replace_those_of_the_upgrade() -> None:
     upgrade = http(("authorization", basic("ann:s3cret")))
     assert chosen(from_stomp([("login", "bob")]), upgrade) == Credentials("bob")
     assert chosen(from_stomp([("login", ""), ("passcode", "")]), upgrade) == upgrade

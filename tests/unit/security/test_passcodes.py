@@ -102,7 +102,7 @@ def test_the_hash_itself_is_no_passcode(checker: PasscodeChecker, hasher: Counti
     assert not checker.check("nobody", checker._dummy_hash)
 
 
-def test_the_stand_in_costs_as_most_hashes_of_the_book_do() -> None:
+def test_an_unknown_user_costs_as_much_as_most_hashes() -> None:
     rare = cheap(memory_cost=64, time_cost=4).hash("x")
     usual = [cheap(memory_cost=16, time_cost=2, parallelism=2, salt_len=20).hash("x")] * 2
     users = {str(number): text for number, text in enumerate([rare, *usual])}
@@ -309,7 +309,7 @@ def test_threads_compute_side_by_side_and_remember_once() -> None:
 # Errors.
 
 
-def test_a_machine_that_cannot_hash_is_no_wrong_passcode(hasher: CountingHasher) -> None:
+def test_a_failure_to_hash_is_not_a_wrong_passcode(hasher: CountingHasher) -> None:
     class OutOfMemory(CountingHasher):
         def verify(self, hash: str, password: bytes) -> bool:
             raise argon2.exceptions.VerificationError("Memory allocation error")

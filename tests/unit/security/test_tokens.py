@@ -440,7 +440,7 @@ def test_signed_claims_give_an_identity_or_are_refused(
         ({"exp": None}, 1000, "only tokens that expire"),
     ],
 )
-def test_when_a_token_is_good(
+def test_a_token_is_valid_within_its_times(
     times: dict[str, Any], wall_s: float, why: str, hs: TokenVerifier
 ) -> None:
     result = token(**{"exp": 1e9, **times})
@@ -869,7 +869,7 @@ def test_a_public_key_may_be_read_by_all(write: Write) -> None:
         ({"audience": "a"}, ""),
     ],
 )
-def test_tokens_for_anybody_are_warned_of(
+def test_a_missing_audience_or_issuer_is_a_warning(
     options: dict[str, str], missing: str, tmp_path: Path
 ) -> None:
     path = tmp_path / "key"

@@ -36,7 +36,7 @@ def test_a_network_within_another_shares_its_turns() -> None:
     assert taken(queue) == "fofpffg"
 
 
-def test_the_newest_of_the_most_crowded_goes() -> None:
+def test_the_newest_of_the_most_crowded_group_is_displaced() -> None:
     queue: FairQueue[str] = FairQueue()
     for number in range(3):
         queue.put(("crowd", number % 2), f"c{number}")

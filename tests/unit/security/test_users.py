@@ -582,7 +582,7 @@ def test_a_change_waits_for_another_and_sees_it(path: str) -> None:
     assert [*read_user_file(path).users] == ["a", "slow", "quick"]
 
 
-def test_a_file_that_goes_away_while_a_change_waits(
+def test_a_file_removed_while_a_change_waits_is_created_again(
     path: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     save(path, "a:b\n")
@@ -600,7 +600,9 @@ def test_a_file_that_goes_away_while_a_change_waits(
     assert contents(path) == f"c:{HASH}\n"
 
 
-def test_a_file_that_somebody_else_makes_first(path: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_file_created_by_another_process_first_is_extended(
+    path: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     true = os.open
 
     def make_first(name: str, flags: int, mode: int = 0o777) -> int:
@@ -613,7 +615,7 @@ def test_a_file_that_somebody_else_makes_first(path: str, monkeypatch: pytest.Mo
     assert contents(path) == f"theirs:x\nours:{HASH}\n"
 
 
-def test_a_file_system_without_locks_is_used_all_the_same(
+def test_a_file_system_without_locks_can_be_used(
     path: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def fail(handle: int, how: int) -> None:

@@ -273,7 +273,7 @@ async def test_statistics_wait_a_second_or_go_with_urgent_records(host: Host, mo
     assert trio.current_time() == 1.0
 
 
-async def test_patience_runs_while_another_append_is_done(host: Host, mock_clock) -> None:
+async def test_the_delay_of_acks_runs_during_another_append(host: Host, mock_clock) -> None:
     await hang_in_an_append(host)
     host.log.finish(1)
     host.turn()
@@ -534,7 +534,7 @@ async def test_streams_are_kept_as_long_and_as_much_as_they_are_to_be(
 
 
 @pytest.mark.parametrize("fault", [StoreUnavailable("EIO"), ZeroDivisionError("secret")])
-async def test_streams_that_cannot_be_looked_at_are_looked_at_later(
+async def test_a_failed_retention_of_streams_is_retried_later(
     host: Host, mock_clock, caplog: pytest.LogCaptureFixture, fault: Exception
 ) -> None:
     await stored(host)

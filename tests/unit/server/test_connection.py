@@ -743,7 +743,9 @@ async def test_client_with_thousands_of_subscribes_is_read_in_small_pieces() -> 
     ],
     ids=["few subscriptions", "many", "half a frame"],
 )
-async def test_the_first_full_read_tells_how_much_to_read(data: bytes, following: int) -> None:
+async def test_the_first_full_read_decides_the_size_of_later_reads(
+    data: bytes, following: int
+) -> None:
     async with open_dial(MEMORY, **QUIET) as dial:
         client = await dial.connect()
         connection = connection_of(dial)

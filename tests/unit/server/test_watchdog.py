@@ -25,7 +25,9 @@ class Suspect:
         return self.answers.pop(0) if self.answers else math.inf
 
 
-async def test_the_earliest_is_looked_at_first(autojump_clock, nursery: trio.Nursery) -> None:
+async def test_the_earliest_deadline_is_checked_first(
+    autojump_clock, nursery: trio.Nursery
+) -> None:
     watchdog = Watchdog()
     late, early = Suspect(), Suspect()
     watchdog.watch(late, 20.0)
@@ -121,7 +123,7 @@ async def test_nothing_to_watch_costs_nothing(
     assert statistics.seconds_to_next_deadline == math.inf
 
 
-async def test_thousands_due_at_once_are_looked_at_between_other_tasks(
+async def test_thousands_of_deadlines_due_at_once_are_checked_between_other_tasks(
     autojump_clock, nursery: trio.Nursery
 ) -> None:
     watchdog = Watchdog()

@@ -50,7 +50,7 @@ def test_garbage_is_collected():
 
 
 @pytest.mark.usefixtures("collector")
-def test_a_list_of_very_many_queues_is_not_looked_through():
+def test_a_long_list_of_queues_is_not_traversed_by_young_collections():
     desk = Clocked()
     desk.broker.turns.collect_young = collect_young
     desk.queues(2 * MANY_QUEUES)

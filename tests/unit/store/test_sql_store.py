@@ -443,7 +443,7 @@ def test_a_commit_of_which_nothing_is_known_breaks_the_store(
     opened.append(put(2, b"2"))
 
 
-def test_a_commit_that_somebody_else_overtook_is_stale(
+def test_a_commit_after_that_of_another_broker_is_stale(
     opened: Opened, file: Path, fail_commit
 ) -> None:
     fail_commit(True, lambda: ask(file, "UPDATE trio_stomp_state SET writer = 'somebody'"))

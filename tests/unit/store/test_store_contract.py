@@ -70,7 +70,7 @@ def test_an_empty_store_says_so(opened: Opened) -> None:
     assert opened.store.statistics().live_messages == 0
 
 
-def test_recovery_tells_its_progress(opened: Opened) -> None:
+def test_recovery_reports_its_progress(opened: Opened) -> None:
     opened.append(put(1, b"x" * 1000))
     opened.store.close()
     reported = []
@@ -86,7 +86,7 @@ def test_recovery_tells_its_progress(opened: Opened) -> None:
     [b"", b"\0", b"a\0b\0", bytes(range(256)), b"\xff\xfe", b"\x1a0", "žluť".encode()],
     ids=repr,
 )
-def test_any_body_and_head_comes_back(opened: Opened, body: bytes) -> None:
+def test_any_body_and_head_is_read_back(opened: Opened, body: bytes) -> None:
     head = b"h:" + body + b"\n"
     opened.append(put(1, body, head=head), Begin("s", "e"), Append("s", 0, head, [body], 1))
     opened.restart()
@@ -228,7 +228,7 @@ def test_record_before_a_transaction_may_have_a_later_id(
     assert list(opened.read("queue:/queue/a", limit_bytes=limit_bytes)) == [2, 4, 5]
 
 
-def test_records_without_a_waiter_are_there_after_close(opened: Opened) -> None:
+def test_records_that_are_not_urgent_are_stored_by_close(opened: Opened) -> None:
     opened.append(put(1, b"1"), Keep("a", "1"), is_urgent=False)
     opened.append(Begin("s", "e"), Append("s", 0, HEAD, [b"x"], 1), is_urgent=False)
     assert opened.bodies("queue:/queue/a") == {1: b"1"}

@@ -100,7 +100,7 @@ async def test_a_stopped_broker_refuses(stomp_broker: TestBroker, autojump_clock
     assert "late" not in stomp_broker.links
 
 
-async def test_more_links_than_anybody_accepts_are_refused(
+async def test_links_beyond_the_limit_of_waiting_ones_are_refused(
     monkeypatch: pytest.MonkeyPatch, autojump_clock
 ) -> None:
     monkeypatch.setattr("trio_stomp.testing._broker.MAX_WAITING_LINKS", 2)

@@ -110,7 +110,7 @@ async def test_data_and_an_end_wake_the_waiting_reader(room: Room) -> None:
     assert room.read == [(1, b"one"), (0, b"two"), (1, b"")]
 
 
-async def test_data_that_came_before_anybody_waited(room: Room) -> None:
+async def test_data_that_arrived_before_the_read_are_received(room: Room) -> None:
     wire, peer = room.add()
     peer.send(b"early")
     await wait_all_tasks_blocked()

@@ -53,7 +53,7 @@ def test_everything_else_is_for_the_stomp_decoder(start: bytes) -> None:
     assert decided_by(start)[0] is Speech.STOMP
 
 
-def test_nothing_tells_nothing() -> None:
+def test_no_bytes_decide_nothing() -> None:
     assert sniff(b"") is None
 
 

@@ -373,7 +373,7 @@ def test_a_broken_message_ends_it(bad: Message[Any], code: int, reason: str) -> 
     assert subject.receive_data(wrapped('["more"]')) == b""
 
 
-def test_an_end_of_ours_is_said_in_sockjs_once() -> None:
+def test_the_servers_close_is_written_once_as_a_sockjs_frame() -> None:
     subject = codec()
     assert texts_in(subject.close(3000, 'Go "away"!')) == ['c[3000,"Go \\"away\\"!"]', 3000]
     assert subject.close(3000, "again") == b""
@@ -647,7 +647,7 @@ async def test_a_body_at_the_limit_fits_however_it_is_escaped(dial: Dial) -> Non
         (b"DISCONNECT\n\n\0", 1000, "client-disconnect"),
     ],
 )
-async def test_the_end_is_said_in_sockjs_too(
+async def test_the_end_is_also_a_sockjs_frame(
     dial: Dial, frame: bytes, code: int, reason: str
 ) -> None:
     client = await connect(dial)
@@ -733,7 +733,7 @@ async def listen(client: Client, seconds: float) -> list[float]:
 
 
 @pytest.mark.covers("X14")
-async def test_h_comes_every_25_s_if_nothing_else_does(autojump_clock) -> None:
+async def test_a_heartbeat_is_sent_after_25_s_of_silence(autojump_clock) -> None:
     async with open_dial(WS_MEMORY, websocket_ping_s=0.0, diag_interval_s=0) as dial:
         client = await connect(dial)
         sockjs(client).frames.clear()
@@ -741,7 +741,7 @@ async def test_h_comes_every_25_s_if_nothing_else_does(autojump_clock) -> None:
         assert sockjs(client).frames == ["h"] * 4
 
 
-async def test_no_h_while_something_else_comes(autojump_clock) -> None:
+async def test_no_heartbeat_is_sent_while_messages_are(autojump_clock) -> None:
     async with open_dial(WS_MEMORY, websocket_ping_s=0.0, diag_interval_s=0) as dial:
         client = await connect(dial)
         await client.subscribe("/t")
@@ -858,7 +858,7 @@ async def test_info_is_answered_on_the_port(dial: Dial) -> None:
 
 
 @pytest.mark.parametrize("is_unfit", [False, True])
-async def test_an_ended_connection_is_gone(is_unfit: bool) -> None:
+async def test_an_ended_connection_is_freed_without_garbage_collection(is_unfit: bool) -> None:
     async with open_dial(WS_MEMORY, diag_interval_s=0) as dial:
         other = await dial.connect()
         gc.collect()

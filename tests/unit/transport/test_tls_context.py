@@ -252,7 +252,9 @@ def test_a_key_with_a_passphrase_does_not_ask_for_it(
         assert f"openssl pkey -in {path}" in text
 
 
-def test_a_file_that_goes_between_two_looks(files: Files, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_certificate_file_removed_while_it_is_read_is_refused(
+    files: Files, monkeypatch: pytest.MonkeyPatch
+) -> None:
     def load(*_: object, **__: object) -> None:
         raise FileNotFoundError(2, "No such file or directory")
 

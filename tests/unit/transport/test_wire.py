@@ -121,7 +121,7 @@ async def test_a_reset_is_a_broken_resource() -> None:
 
 
 @pytest.mark.parametrize("doing", ["receive", "send"])
-async def test_closing_ends_whoever_waits(doing: str, nursery: trio.Nursery) -> None:
+async def test_closing_ends_a_waiting_read_or_send(doing: str, nursery: trio.Nursery) -> None:
     async with socket_pair(4096) as (wire, _peer):
         while doing == "send" and wire.send_nowait(b"x" * 65536):
             pass

@@ -34,7 +34,7 @@ def by_id(*names: str, negative: bool = False, subscription: str | None = None) 
 
 
 @every_version
-def test_an_id_stays_whoever_gets_the_message(version: str) -> None:
+def test_a_message_id_is_the_same_for_every_consumer(version: str) -> None:
     desk = bench(backoff_s=())
     first, second, third = desk.actor(version), desk.actor("1.1"), desk.actor(version)
     first.subscribes(Q, ack="client-individual", prefetch_count="1")
@@ -103,7 +103,7 @@ def test_stored_messages_have_the_same_ids_after_restarts_and_no_others_ever() -
     assert desk.queue(Q).depth == 3
 
 
-def test_a_store_without_a_name_is_given_one_for_good() -> None:
+def test_a_store_without_a_name_gets_a_permanent_one() -> None:
     desk = DurableBench(book={Q: KEPT})
     actor = desk.actor()
     actor.sends(Q, "a")
@@ -343,7 +343,9 @@ def test_a_durable_subscription_ends_by_its_name_alone(
 
 
 @every_version
-def test_its_own_subscription_ends_with_it(bench: Bench, version: str) -> None:
+def test_unsubscribe_by_name_ends_the_connections_own_subscription_too(
+    bench: Bench, version: str
+) -> None:
     actor = bench.actor(version)
     actor.subscribes("/topic/t", "0", ack="client", durable_subscription_name="n")
     actor.does(Unsubscribed(None, None, b"gone", (("durable-subscription-name", "n"),)))

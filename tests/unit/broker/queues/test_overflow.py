@@ -269,7 +269,7 @@ def test_it_waits_until_its_own_message_fits():
     assert not sender.outbox.is_paused
 
 
-def test_a_producer_that_goes_while_it_waits_is_done_with_as_far_as_there_is_room():
+def test_messages_of_a_lost_waiting_producer_are_queued_as_far_as_there_is_room():
     desk = blocking()
     sender, reader = desk.actor(), desk.actor()
     sender.sends(Q, "a", "b", "c", "d")
@@ -285,7 +285,7 @@ def test_a_producer_that_goes_while_it_waits_is_done_with_as_far_as_there_is_roo
     desk.ends()
 
 
-def test_one_that_goes_leaves_the_others_waiting():
+def test_a_lost_waiting_producer_does_not_release_the_others():
     desk = blocking()
     first, second, reader = desk.actor(), desk.actor(), desk.actor()
     first.sends(Q, "a", "b", "c")
@@ -347,7 +347,7 @@ def test_a_composite_that_fits_but_for_its_headers_is_nowhere(bench: Bench):
     assert bench.memory.used_bytes == 0
 
 
-def test_it_waits_for_the_queue_that_was_full_whatever_it_was_called():
+def test_a_producer_waits_for_the_same_queue_by_any_alias():
     desk = blocking()
     sender, reader = desk.actor(), desk.actor()
     sender.sends(Q, "a", "b")

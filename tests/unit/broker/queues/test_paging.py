@@ -197,7 +197,7 @@ def test_a_page_of_a_queue_that_has_ended_is_dropped() -> None:
     assert queue.message_count == queue.size == core.memory.kept_bytes == 0
 
 
-def test_priorities_are_paged_each_by_itself() -> None:
+def test_each_priority_is_paged_separately() -> None:
     core = made()
     sender = deep(core)
     stores(sender, *numbered("low", 10), priority="1")

@@ -269,7 +269,7 @@ def test_a_group_whose_owner_has_a_lower_priority_is_served_all_the_same(desk: B
     assert (low.bodies(), high.bodies()) == (["1"], ["2"])
 
 
-def test_the_oldest_group_is_assigned_anew_when_there_are_too_many(desk: Bench):
+def test_the_oldest_group_is_forgotten_when_there_are_too_many(desk: Bench):
     actor = desk.actor()
     actor.subscribes(Q)
     for number in range(MAX_GROUPS + 1):
@@ -505,7 +505,7 @@ def test_reserved_headers_are_removed_from_client_messages(bench: Bench, where):
     assert len(found) == where.count(",") + 1
 
 
-def test_a_message_that_dies_among_the_dead_is_gone(bench: Bench):
+def test_a_dead_letter_rejected_in_its_dead_letter_queue_is_lost(bench: Bench):
     actor = bench.actor()
     actor.sends("/queue/DLQ.q", "dead")
     actor.subscribes("/queue/DLQ.q", ack="client")

@@ -117,7 +117,7 @@ def test_later_messages_wait_until_all_returned_ones_are_back(desk: Clocked):
     assert sorted(given, key=[*ALL, "behind"].index)[:HELD] == ALL
 
 
-def test_half_way_no_time_out_comes_and_later_frames_wait():
+def test_half_settled_acks_do_not_time_out_and_later_frames_wait():
     desk = Clocked(book=BOOK)
     actor, ids = has(desk)
     actor.does(actor.acked(ids[-1]), run_of("/queue/later", ["x"]))

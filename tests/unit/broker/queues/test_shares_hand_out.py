@@ -224,7 +224,7 @@ def test_message_that_expires_is_found_after_the_scan_passed_it():
     assert desk.queue(Q).destination.expired == 1
 
 
-def test_a_higher_level_is_looked_at_though_all_of_the_others_was_passed():
+def test_new_messages_of_every_priority_are_found_after_a_full_scan():
     desk = bench(DestinationPolicy(priority=True))
     sender, reader = desk.actor(), desk.actor()
     for number in range(60):
@@ -287,7 +287,7 @@ def test_the_budget_may_end_at_a_group_message_that_its_owner_does_not_match(des
     assert texts(reader.writes()) == ["first", "last"]
 
 
-def test_too_many_groups_are_assigned_anew(monkeypatch: pytest.MonkeyPatch):
+def test_the_oldest_of_too_many_groups_is_reassigned(monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr("trio_stomp.broker.queues._groups.MAX_GROUPS", 2)
     desk = bench()
     sender, first, second = desk.actor(), desk.actor(), desk.actor()
@@ -411,7 +411,7 @@ def test_message_stored_later_is_offered_to_consumers_that_passed_it():
 
 
 @pytest.mark.parametrize("acknowledges", [False, True])
-def test_messages_stand_in_order_of_acceptance_however_they_come(acknowledges: bool):
+def test_messages_keep_the_order_of_acceptance_however_they_arrive(acknowledges: bool):
     """Taken from the middle, and back; and some before others, since the store had them later."""
     desk = ClockedDurable(is_prompt=False)
     sender, second, reader, third = (desk.actor() for _ in range(4))

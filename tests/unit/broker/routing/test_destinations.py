@@ -100,7 +100,7 @@ def test_the_seed_refuses_only_the_star():
         check_sendable("a*b", "seed")
 
 
-def test_a_route_knows_its_exact_subscribers_when_it_is_next_used():
+def test_a_destination_looks_up_its_subscribers_at_its_next_use():
     destinations = table()
     destination = destinations.open("a")
     assert numbers(destination) == []
@@ -376,7 +376,7 @@ def test_destination_in_use_again_is_skipped_and_not_checked_twice() -> None:
     core.ends()
 
 
-def test_a_route_that_is_in_no_table_is_never_entered_to_be_looked_at(core: Core) -> None:
+def test_a_removed_destination_is_never_a_candidate_for_removal(core: Core) -> None:
     reader = core.reader("a.*", ack="client")
     reader.unsubscribes()
     quiet = core.broker.destinations._idle._all

@@ -47,7 +47,7 @@ def test_blocked_message_is_charged_until_it_is_queued() -> None:
     desk.ends()
 
 
-def test_it_is_given_back_when_its_client_has_gone() -> None:
+def test_memory_of_held_frames_is_returned_when_their_client_has_gone() -> None:
     desk = Bench(book=BLOCK)
     sender = desk.actor()
     sender.sends(Q, "a", LARGE)

@@ -149,7 +149,7 @@ def test_before_it_was_sent_first_too() -> None:
     is_clean(core)
 
 
-def test_others_end_it_only_with_the_right_to() -> None:
+def test_other_users_cancel_schedules_only_with_the_right_admin() -> None:
     core = made()
     admin = Rule(True, frozenset({Action.ADMIN}), ("/queue/*",), ("bob",), location="r1")
     everything = Rule(True, frozenset({Action.SEND, Action.CREATE}), ("**",), location="r2")
@@ -295,7 +295,7 @@ def test_a_receipt_in_a_run_tells_its_own_number() -> None:
     assert last - first == 2
 
 
-def test_numbers_that_are_gone_take_no_memory() -> None:
+def test_numbers_of_cancelled_schedules_take_no_memory() -> None:
     core = bench()
     actor = core.actor()
     kept = schedules(actor, "kept", **LATER)
@@ -371,7 +371,7 @@ def test_malformed_question_is_refused(question: str) -> None:
     assert actor.error().get("code") == "invalid-question"
 
 
-def test_the_answer_goes_to_where_it_is_wanted() -> None:
+def test_the_answer_goes_to_the_reply_to_destination() -> None:
     core = bench()
     actor = core.actor()
     actor.subscribes("/queue/answers")

@@ -108,7 +108,7 @@ def test_a_receipt_reports_the_outcome_of_the_message():
 # --- last values ----------------------------------------------------------------------------------
 
 
-def test_the_last_value_is_given_to_whoever_comes_later(core: Core):
+def test_the_last_value_is_delivered_to_later_subscribers(core: Core):
     publisher, early, late, wild = (core.peer() for _ in range(4))
     early.subscribes("a.b")
     publisher.sends("a.b", "1", headers=RETAIN)

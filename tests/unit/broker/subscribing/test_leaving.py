@@ -460,7 +460,7 @@ def test_slow_consumer_is_removed_in_pieces():
     core.ends()
 
 
-def test_rules_that_change_meanwhile_concern_it_no_more(core: Sliced):
+def test_changed_rules_do_not_apply_to_a_departing_client(core: Sliced):
     peer = core.loaded()
     peer.is_gone()
     core.broker.use_rules(None, lambda identity: False, core.now)

@@ -377,7 +377,7 @@ def test_reader_finds_records_moved_meanwhile(store: JournalStore, disk: Disk) -
     assert not before.keys() & disk.files.keys()
 
 
-def test_a_file_that_somebody_took_away(store: JournalStore, disk: Disk) -> None:
+def test_a_journal_file_that_was_removed_is_an_error(store: JournalStore, disk: Disk) -> None:
     store.append([turn(put(1))], 0)
     for name in [name for name in disk.files if "/journal/" in name]:
         del disk.files[name]
@@ -472,7 +472,7 @@ def test_full_files_of_a_stream_are_compressed(
     store.close()
 
 
-def test_a_stream_begins_anew_over_an_older_one(store: JournalStore) -> None:
+def test_a_dropped_stream_can_be_begun_again(store: JournalStore) -> None:
     old = Append("s", 0, b"h", [b"old"], 5)
     commit = store.append([turn(Atomic([Begin("s", "e"), old, put(2)]))], 0)
     commit = store.append([turn(DropStream("s"), Begin("s", "f"), put(1))], commit)

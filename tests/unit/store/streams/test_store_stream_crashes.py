@@ -208,7 +208,7 @@ def test_a_failure_at_any_step_is_undone(error) -> None:
 
 
 @pytest.mark.parametrize("error", [disk_error, no_space])
-def test_a_disk_that_fails_for_good_takes_nothing_that_was_promised(error) -> None:
+def test_a_disk_that_fails_for_good_loses_no_confirmed_record(error) -> None:
     for step in count(20):
         disk = DiskFake(fails=fails_from(step, error))
         life = Life(disk)

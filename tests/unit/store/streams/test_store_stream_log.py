@@ -120,7 +120,7 @@ def test_foreign_files_are_left_alone(disk: DiskFake, log: StreamLog) -> None:
 # Beginning and end.
 
 
-def test_a_stream_that_begins_anew_has_nothing_of_the_old(disk: DiskFake, log: StreamLog) -> None:
+def test_a_stream_that_is_begun_again_is_empty(disk: DiskFake, log: StreamLog) -> None:
     commit(log, *COUNTS)
     compress_all(log)
     log.close()

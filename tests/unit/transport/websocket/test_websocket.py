@@ -422,7 +422,7 @@ odd_frames = st.builds(
 @pytest.mark.covers("W10", "W11", "W12", "W14", "W16", "W17", "W20")
 @given(st.lists(odd_frames, max_size=8), cut_lists)
 @settings(steady, max_examples=400)
-def test_right_and_wrong_frames_end_as_wsproto_says(frames: list[bytes], cuts: list[int]) -> None:
+def test_valid_and_invalid_frames_end_as_in_wsproto(frames: list[bytes], cuts: list[int]) -> None:
     data = b"".join(frames)
     expected, code, by_peer = reference(data)
     codec = make_codec()
