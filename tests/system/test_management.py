@@ -198,8 +198,11 @@ async def test_user_can_list_their_rights(tmp_path: Path) -> None:
             "roles": [],
             "destination": Q,
             "rights": ["send", "receive", "browse", "create"],
+            "operations": ["purge", "move", "retry", "create", "send", "clear"],
             "rules": "own",
         }
+        reply = await interface.ask("GET", f"whoami?destination={Q}", carol)
+        assert reply.json["operations"] == ["redeliver", "delete", "pause", "resume"]
         assert (await interface.ask("GET", "whoami", carol)).json["rights"] == ["admin"]
         assert (await interface.ask("GET", "whoami")).status == 401
         assert (await interface.ask("GET", "whoami?destination=/queue/*", carol)).status == 400

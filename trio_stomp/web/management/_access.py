@@ -1,13 +1,14 @@
 """Users, access rules, and the rights of the user of a request."""
 
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
 from attrs import define
 
 from trio_stomp.base import LOOKS, Pieces, slices
 from trio_stomp.broker import AccessRules, Action, Rule, needs
+from trio_stomp.transport import HttpRequest
 from trio_stomp.web._query import Answer, Parameter, Query, Record, as_list
 from trio_stomp.web._site import ADMIN, Rights
 from trio_stomp.web.management.requests import (
@@ -38,6 +39,8 @@ if TYPE_CHECKING:
 
 NONE, BUILT_IN, OWN = "none", "built-in", "own"
 DIAG = "DIAG"
+ELSEWHERE = "/queue/elsewhere"
+"""The target of a move whose rights are not asked for."""
 WHERE = Parameter("destination", "a destination; without it, DIAG")
 USER = record({"name": TEXT, "groups": TEXTS, "connections": COUNT})
 RULE = record(
@@ -59,17 +62,20 @@ class Access:
     server: "Server"
     manager: "Manager"
     figures: "Figures"
+    operations: Sequence[Endpoint] = ()
+    """The operations of the interface, set when all are declared."""
 
     def endpoints(self) -> Iterator[Endpoint]:
         """Yield the requests."""
         yield Endpoint(
             name="whoami",
-            summary="Show who asks, and the rights at a destination.",
+            summary="Show who asks, the rights at a destination, and the operations there that"
+            " need no others.",
             right="none, except for a login if one is needed",
             parameters=(WHERE,),
             answer={
                 **dict.fromkeys(("user", "login", "destination", "rules"), TEXT),
-                **dict.fromkeys(("roles", "rights"), TEXTS),
+                **dict.fromkeys(("roles", "rights", "operations"), TEXTS),
             },
             errors=OF_DESTINATIONS,
             operate=self.whoami,
@@ -102,8 +108,22 @@ class Access:
         Raises:
           HttpError: ``destination`` is no single destination.
         """
-        named = query.text(WHERE)
-        return WhoAmI(self, destination_of(self.manager, query, WHERE) if named else DIAG)
+        if not query.text(WHERE):
+            return WhoAmI(self, DIAG)
+        where = destination_of(self.manager, query, WHERE)
+        return WhoAmI(self, where, list(self._operations(query.request, where)))
+
+    def _operations(self, request: HttpRequest, where: str) -> Iterator[tuple[str, Rights]]:
+        """Yield the operations on a destination, with the rights there and at DIAG."""
+        values = {"queue": [where], "destination": [where], "to": [ELSEWHERE]}
+        for each in self.operations:
+            required = [one.name for one in each.parameters if one.is_required]
+            if each.operate is None or not required or not values.keys() >= set(required):
+                continue
+            query = Query(request, {name: values[name] for name in required})
+            # The core checks a SEND as that of a client.
+            rights = each.operate(query).rights or [(Action.SEND, where)]
+            yield each.name, [(action, name) for action, name in rights if name != ELSEWHERE]
 
     def users(self, query: Query) -> Pieces[Answer]:
         """Return the users with a passcode, with their groups and numbers of connections."""
@@ -146,6 +166,7 @@ class WhoAmI:
 
     owner: Access
     destination: str
+    operations: Sequence[tuple[str, Rights]] = ()
     rights: Rights = ()
     max_body_bytes: int = 0
 
@@ -164,6 +185,11 @@ class WhoAmI:
                     for action in Action
                     if rights is None
                     or all(rights.allows(one, at) for one, at, _ in needs(action, self.destination))
+                ],
+                "operations": [
+                    name
+                    for name, needed in self.operations
+                    if rights is None or all(rights.allows(*each) for each in needed)
                 ],
                 "rules": source_of(rules),
             }

@@ -44,6 +44,7 @@ EXPLAIN = "explain"
 def endpoints(server: "Server", core: Core, figures: "Figures") -> list[Endpoint]:
     """Return all requests of the interface."""
     manager = core.manager
+    access = Access(server, manager, figures)
     groups = (
         Overview(server, figures),
         Lists(server, figures),
@@ -54,12 +55,13 @@ def endpoints(server: "Server", core: Core, figures: "Figures") -> list[Endpoint
         QueueRequests(server, manager),
         StreamRequests(server, manager, figures),
         Leftovers(server, manager, figures),
-        Access(server, manager, figures),
+        access,
         SettingRequests(core, figures),
         Definitions(server, core, figures),
         Changes(server, manager),
     )
     found = [each for group in groups for each in group.endpoints()]
+    access.operations = [each for each in found if each.method == "POST"]
     return [*found, document(found)]
 
 
