@@ -42,7 +42,7 @@ from pathlib import Path
 from _cluster.machines import Cluster, running_cluster
 from _cluster.pulse import QUEUE, Pulse
 from _cluster.wire import Wire
-from _crash.cast import HOP, HOP2, Cast
+from _crash.cast import Cast
 from _crash.clients import Client
 from _crash.ledger import Ledger
 
@@ -57,6 +57,8 @@ QUIET_S = 1.0
 LOAD_S = 1.0
 PAUSE_S = 3.0
 SETTLE_S = 0.5
+BALANCED_S = 10.0
+"""Time for nodes to hand partitions over to others: that ends the sessions of clients."""
 SHOWN = 5
 OF_ENGINE = "leader", "meta", "engine", "replace"
 """Faults after which all nodes serve clients."""
@@ -168,6 +170,8 @@ class Faults:
 
     def drain(self) -> None:
         """Drain all queues until no more messages arrive."""
+        if self.cluster.placement.partitions > 1:
+            time.sleep(BALANCED_S)
         self.ledger.life += 1
         stop = threading.Event()
         clients = list(self._cast.drainers(self.random.randrange(1 << 30), stop))
@@ -223,7 +227,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     args = parse(argv)
     folder = Path(tempfile.mkdtemp(prefix="cluster-"))
     began = time.monotonic()
-    placement = Placement(args.partitions, f"{HOP},{HOP2}" if args.partitions > 1 else "")
+    placement = Placement(args.partitions)
     with running_cluster(folder, placement=placement) as cluster:
         faults = Faults(cluster, args.seed, args.hasty)
         faults.prepare()

@@ -120,6 +120,8 @@ class Gate:
     owner: Contact | None = None
     is_draining: bool = False
     is_silent: Callable[[], bool] = lambda: False
+    is_reading: Callable[[], bool] = lambda: False
+    """Returns whether this node still reads its state, and can own nothing so long."""
     contact: Contact | None = None
     """This node's own."""
     inside: Owner | None = None
@@ -127,6 +129,14 @@ class Gate:
     relays: dict[trio.CancelScope, Contact | None] = field(factory=dict)
     """The clients, each with the owner to which it is relayed."""
     _owner_changed: trio.Event = field(factory=trio.Event)
+
+    def why_silent(self) -> str:
+        """Return why nothing was heard from any owner for too long, or "" if it was."""
+        if not self.is_silent():
+            return ""
+        if self.is_reading():  # as perhaps all nodes after a start, so that nobody has a lease
+            return "this node reads its stored messages, and no other one owns the cluster"
+        return "the servers of NATS do not answer"
 
     def point_to(self, owner: Contact | None) -> None:
         """Relay new clients to another owner, and disconnect those of the former one."""
@@ -235,8 +245,8 @@ class Gate:
         if path == b"/readyz":
             if self.is_draining:
                 return encode_response(503, (), b"this node is being drained\n")
-            if self.is_silent():
-                return encode_response(503, (), b"the servers of NATS do not answer\n")
+            if problem := self.why_silent():
+                return encode_response(503, (), f"{problem}\n".encode())
             if self.owner is not None:
                 return encode_response(200, (), f"ok, owner {self.owner.node}\n".encode())
             return encode_response(503, (), b"no node owns the cluster at the moment\n")

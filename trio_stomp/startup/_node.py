@@ -311,6 +311,7 @@ def make_node(host: Host, jetstream: JetStream, snapshots: CommitLog) -> Node:
             server.connect_timeout_s,
             server.max_connections,
             is_silent=lambda: lease.silence(lease_time()) > silent_s,
+            is_reading=lambda: not lease.is_candidate,
             contact=host.contact,
         ),
         accept=host.accept,

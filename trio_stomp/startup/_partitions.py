@@ -215,8 +215,9 @@ class Front:
         """Implement ``Cluster.doubts``."""
         if any(node.gate.is_draining for node in self.nodes):
             return "this node is being drained"
-        if any(node.gate.is_silent() for node in self.nodes):
-            return "the servers of NATS do not answer"
+        for node in self.nodes:
+            if problem := node.gate.why_silent():
+                return problem
         lacking = [str(number) for number, node in enumerate(self.nodes) if node.gate.owner is None]
         if lacking:
             return f"partitions without an owner at the moment: {', '.join(lacking)}"
