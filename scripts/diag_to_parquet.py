@@ -6,6 +6,7 @@
         --py-files trio_stomp.zip scripts/diag_to_parquet.py --once --root hdfs:///diag
 """
 
+import argparse
 import sys
 from collections.abc import Sequence
 
@@ -14,11 +15,12 @@ from trio_stomp.cli import main as run_tool
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run the command line, and return the exit code."""
-    words = list(sys.argv[1:] if argv is None else argv)
-    if "--once" in words:
-        words.remove("--once")
-        return run_tool(["spark", "once", *words])
-    return run_tool(["spark", "watch", *words])
+    parser = argparse.ArgumentParser(add_help=False)
+    parser.add_argument("--once", action="store_true", help="what is there now, and end")
+    given, rest = parser.parse_known_args(argv)
+    if "--help" in rest:
+        parser.print_help()
+    return run_tool(["spark", "once" if given.once else "watch", *rest])
 
 
 if __name__ == "__main__":

@@ -283,6 +283,9 @@ def test_the_wheel_has_the_package_and_nothing_else(tmp_path: Path) -> None:
     sources = {str(path.relative_to(ROOT)) for path in package.rglob("*.py")}
     assert sources - set(names) == set()
     assert any(name.startswith("trio_stomp/web/static/") for name in names)
+    assert {
+        f"trio_stomp/spark/{name}" for name in ("conf/log4j2.properties", "running/stats.ipynb")
+    } <= {*names}
     top = {name.split("/")[0].split("-")[0] for name in names}
     assert top == {"trio_stomp", "pyspark_stomp.py"}
     (about,) = (name for name in names if name.endswith("/METADATA"))

@@ -244,8 +244,12 @@ def batch_function(sidecar: Sidecar) -> Callable[[DataFrame, int], None]:
     insight = InsightSink(SourceOptions.of(sidecar.source).stream_address)
 
     def write_both(batch: DataFrame, number: int) -> None:
-        tables(batch, number)
-        insight(batch, number)
+        batch.persist()  # so that the broker sends it once
+        try:
+            tables(batch, number)
+            insight(batch, number)
+        finally:
+            batch.unpersist()
 
     return write_both
 
