@@ -26,7 +26,14 @@ if TYPE_CHECKING:
 MAX_LOOKED = 10_000
 """Limit of records examined for an answer."""
 UNUSED: Mapping[str, object] = MappingProxyType(
-    {"window_bytes": 0, "stored": True, "max_bytes": 0, "max_age_ms": 0, "newest_ms": 0}
+    {
+        "window_bytes": 0,
+        "stored": True,
+        "max_bytes": 0,
+        "max_age_ms": 0,
+        "oldest_ms": 0,
+        "newest_ms": 0,
+    }
 )
 """Figures of a stream in the store that nobody has used since the start."""
 
@@ -75,6 +82,7 @@ class StreamManager:
             "stored": stream.is_stored,
             "max_bytes": stream.max_bytes,
             "max_age_ms": stream.max_age_ms,
+            "oldest_ms": stream.oldest_ms,
             "newest_ms": stream.newest_ms,
         }
 

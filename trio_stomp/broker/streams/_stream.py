@@ -153,6 +153,14 @@ class Stream:
         """Return the time of the newest message in memory, in ms since 1970, or 0 without any."""
         return self._runs[-1].written_ms if self._dropped < len(self._runs) else 0
 
+    @property
+    def oldest_ms(self) -> int:
+        """Return the time of the oldest message, in ms since 1970, or 0 if it is not in memory."""
+        run = self.run_at(self.first)
+        if run is None:
+            return 0
+        return run.times_ms[self.first - run.first] if run.times_ms else run.written_ms
+
     def show(self, run: StreamRun) -> None:
         """Make stored messages visible to readers."""
         self.next = run.end

@@ -55,6 +55,7 @@ STREAM_FIELDS = {
     "stored": FLAG,
     "max_bytes": COUNT,
     "max_age_ms": COUNT,
+    "oldest_ms": COUNT,
     "newest_ms": COUNT,
 }
 READER = with_fields(SUBSCRIPTION, {"offset": COUNT})
@@ -84,7 +85,7 @@ class StreamRequests:
         """Yield the requests."""
         yield Endpoint(
             name="streams",
-            summary="List streams.",
+            summary="List streams. The times of records that are only in the store are 0.",
             parameters=(NAME, LIMIT, OFFSET),
             answer=listed("streams", record(STREAM_FIELDS)),
             build=self.streams,

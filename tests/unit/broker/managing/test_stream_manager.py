@@ -173,3 +173,15 @@ def test_damaged_records_are_passed() -> None:
     wanted.take([], core.now)
     drive(core, reading)
     assert [body for *_, body in reading.found] == [b"c"]
+
+
+def test_the_times_of_the_oldest_and_newest_record_are_known_if_they_are_in_memory(
+    core: Bench,
+) -> None:
+    streams = core.broker.manager.streams
+    is_in_memory = STREAM in streams.streams.in_use
+    start = start_ms(core)
+    first, last = (streams.figures(STREAM)[each] for each in ("oldest_ms", "newest_ms"))
+    assert (first, last) == ((start, start + 2000) if is_in_memory else (0, 0))
+    drive(core, streams.trim(STREAM, 3, 0))
+    assert streams.figures(STREAM)["oldest_ms"] == (start + 1000 if is_in_memory else 0)

@@ -80,14 +80,14 @@ def test_without_a_store_age_ends_all_of_it():
     stream = make(age_ms=1000)
     fill(stream, 3, 1000)
     fill(stream, 2, 1500)
-    assert stream.newest_ms == 1500
+    assert (stream.oldest_ms, stream.newest_ms) == (1000, 1500)
     stream.expire(2000, 9)
     assert stream.first == 0
     stream.expire(2001, 9)
     assert stream.first == 3
     stream.expire(9999, 9)
     assert stream.first == stream.next == stream.window_first == 5
-    assert stream.memory.used_bytes == stream.newest_ms == 0
+    assert stream.memory.used_bytes == stream.newest_ms == stream.oldest_ms == 0
     fill(stream, 1, 9999)
     assert stream.run_at(5).first == 5
 

@@ -101,7 +101,7 @@ KINDS: Mapping[str, Kind] = MappingProxyType(
             path="durables",
         ),
         "stream": Kind(
-            _columns("stream first next messages bytes newest=newest_ms stored"),
+            _columns("stream first next messages bytes oldest=oldest_ms newest=newest_ms stored"),
             path="streams",
             one="stream",
             parameter="stream",
