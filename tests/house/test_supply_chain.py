@@ -1,8 +1,10 @@
 """The supply chain: versions above known vulnerabilities, locks with hashes, one unit."""
 
+import ast
 import importlib
 import json
 import re
+import sys
 import tomllib
 from collections.abc import Iterator
 from pathlib import Path
@@ -98,6 +100,21 @@ def test_extras_that_everybody_gets_now_can_still_be_named() -> None:
     """Commands of older documents and scripts go on to work without a warning."""
     for extra in ("cli", "client", "cluster", "jms", "metrics", "security"):
         assert PROJECT["optional-dependencies"][extra] == []
+
+
+@pytest.mark.parametrize(("room", "extra"), [("spark/lake", "tables"), ("spark", "spark")])
+def test_an_extra_has_every_package_that_its_room_imports(room: str, extra: str) -> None:
+    imported = set()
+    for file in (ROOT / "trio_stomp" / room).glob("*.py"):
+        for node in ast.walk(ast.parse(file.read_text(encoding="utf-8"))):
+            if isinstance(node, ast.Import):
+                imported |= {each.name for each in node.names}
+            elif isinstance(node, ast.ImportFrom):
+                imported.add(node.module or "")
+    packages = (
+        {name.partition(".")[0] for name in imported} - sys.stdlib_module_names - {"trio_stomp"}
+    )
+    assert packages <= {each.name for each in (*requirements(), *requirements(extra))}
 
 
 def test_signing_step_is_named() -> None:
