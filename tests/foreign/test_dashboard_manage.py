@@ -342,8 +342,17 @@ def test_page_works_alone_and_reports_a_deleted_queue(chromium: Chromium, port: 
         assert page.js("document.querySelector('nav [aria-current]').hash") == "#queues"
         page.js("location.hash = '#queue?name=/queue/never'")
         shows(page, "#queue .result", "The queue does not exist")
+        page.until("document.querySelector('#queue .messages-result').hidden")
+        page.js("location.hash = '#queue?name=/queue/DLQ.jobs'")
+        shows(page, "#queue .tile strong", "1")
+        press(page, "queue", "Purge …")
+        confirm(page)
+        shows(page, "#queue .result", "1 message deleted")
+        # An empty queue that nobody created is forgotten. Its figures are, too.
+        page.until("/^[0–]$/.test(document.querySelector('#queue .tile strong').textContent)")
+        page.until("document.querySelector('#queue .messages-result').hidden")
         page.go("queues")
-        page.until(row("/queue/DLQ.jobs"))
+        page.until(row("/queue/jobs"))
 
 
 @pytest.mark.full

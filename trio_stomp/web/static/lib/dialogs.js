@@ -22,16 +22,22 @@ export function ask({ title, text, yes, choices = [], fields = [], isDangerous =
   const inputs = fields.map(fieldOf);
   byId("confirm-choices").replaceChildren(...[...boxes, ...inputs].map(({ label }) => label));
   return new Promise((resolve) => {
-    let answer = null;
+    const end = (answer) => {
+      dialog.close();
+      resolve(answer);
+    };
     form.onsubmit = (event) => {
       event.preventDefault();
       const chosen = boxes.filter(({ input }) => input.checked).map(({ value }) => value);
       const values = inputs.map(({ name, input }) => [name, input.value.trim()]);
-      answer = { chosen: new Set(chosen), ...Object.fromEntries(values) };
-      dialog.close();
+      end({ chosen: new Set(chosen), ...Object.fromEntries(values) });
     };
-    byId("confirm-no").onclick = () => dialog.close();
-    dialog.onclose = () => resolve(answer);
+    byId("confirm-no").onclick = () => end(null);
+    dialog.oncancel = () => resolve(null);
+    // The event comes later than the closing, perhaps when the next question is open.
+    dialog.onclose = () => {
+      if (!dialog.open) resolve(null);
+    };
     dialog.showModal();
     (inputs[0]?.input ?? byId("confirm-no")).focus();
   });

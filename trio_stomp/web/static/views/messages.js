@@ -103,12 +103,22 @@ export class Messages {
     const isSearch = Object.values(this.#choice).filter(Boolean).length > 1;
     await this.outcome.of(isSearch ? "Search" : "Load", async (options) => {
       const parameters = { ...this.#choice, offset: offset || "", limit: SHOWN };
-      const { messages, total } = await this.api.get("messages", parameters, options);
+      const { messages, total } = await this.#ask(parameters, options);
       if (turn === this.#turn) {
         this.#fill(offset === 0 ? messages : [...this.#messages, ...messages], total, messages.length === SHOWN);
       }
       return "";
     });
+  }
+
+  /** Request messages. A queue that does not exist has none; its page says so. */
+  async #ask(asked, options) {
+    try {
+      return await this.api.get("messages", asked, options);
+    } catch (error) {
+      if (error.code !== "no-such-queue") throw error;
+      return { messages: [], total: 0 };
+    }
   }
 
   #fill(messages, total, isPart = false) {

@@ -139,9 +139,16 @@ export class QueuePage extends Page {
 
   clear() {
     this.#trail = new Trail();
-    this.#queue = null;
     this.span.forget();
     this.messages.clear();
+    this.#blank();
+  }
+
+  /** Show no figures, as there are none. */
+  #blank() {
+    this.#queue = null;
+    for (const tile of this.tiles.values()) tile.show(["–", ""]);
+    this.head.badges.replaceChildren();
     this.consumers.update([]);
     facts(this.policy, []);
     facts(this.figures, []);
@@ -160,7 +167,7 @@ export class QueuePage extends Page {
 
   #miss(error) {
     if (error.code !== "no-such-queue") return false;
-    this.#queue = null;
+    this.#blank();
     if (this.outcome.isHidden) {
       this.outcome.tell("The queue does not exist: queues exist while they have messages or consumers, or if they were created.");
     }
