@@ -62,6 +62,50 @@ async def look(_: argparse.Namespace, names: "ClusterNames", jetstream: "JetStre
     }
 
 
+async def look_at_all(
+    given: argparse.Namespace, names: "ClusterNames", jetstream: "JetStream"
+) -> list[Row]:
+    """Return what ``look`` returns, for each partition.
+
+    Raises:
+      NatsError: There is no such cluster, or no answer.
+    """
+    from trio_stomp.cluster import Layout
+
+    count = Layout.of(await jetstream.stream(names.log)).partitions
+    found: dict[int, Row] = {}
+
+    async def look_at(partition: int) -> None:
+        found[partition] = await look(given, evolve(names, partition=partition), jetstream)
+
+    async with trio.open_nursery() as tasks:
+        for partition in range(count):
+            tasks.start_soon(look_at, partition)
+    return [found[partition] for partition in range(count)]
+
+
+def sums_of(parts: list[Row]) -> Row:
+    """Return the sums over all partitions, and what each node has of them."""
+    nodes: dict[str, Row] = {}
+    for number, part in enumerate(parts):
+        for row in part["nodes"]:
+            fresh = {"node": row["node"], "owns": [], "behind": 0, "clients": 0, "reading": 0}
+            node = nodes.setdefault(row["node"], fresh)
+            node["owns"] += [number] if row["role"] == "owner" else []
+            node["behind"] += max(0, part["log"]["last"] - row["position"])
+            node["clients"] += row["clients"]
+            node["reading"] += row["role"] in NEVER_OWNERS
+            node["version"] = row["version"]
+    return {
+        "partitions": len(parts),
+        "owners": [part["owner"] for part in parts],
+        "nodes": [nodes[name] for name in sorted(nodes)],
+        "log": {"bytes": sum(part["log"]["bytes"] for part in parts)},
+        "snapshots": {"bytes": sum(part["snapshots"]["bytes"] for part in parts)},
+        "differences": {key: each for part in parts for key, each in part["differences"].items()},
+    }
+
+
 async def _nodes(names: "ClusterNames", jetstream: "JetStream") -> list[Row]:
     """Return the report of each node, by name."""
     from trio_stomp.cluster import ask_nodes

@@ -4,7 +4,7 @@ import argparse
 import os
 from collections.abc import Awaitable, Callable, Sequence
 from contextlib import ExitStack
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import trio
 
@@ -24,8 +24,10 @@ from trio_stomp.cli.commands._cluster._ask import (
     drain,
     hand_over,
     look,
+    look_at_all,
     move_in,
     open_unused,
+    sums_of,
     vacate,
     verify,
 )
@@ -92,7 +94,9 @@ def make_parser() -> Parser:
         elif name == "import":
             add("source", metavar="DIR|URL", help="its --data-dir or --store-url")
             add("--cluster-replicas", type=int, default=3, metavar="N", help="as for the nodes")
-        if name in ("status", "move", "verify"):
+        if name == "status":
+            add("--partition", type=int, metavar="N", help="one partition, from 0; else all")
+        elif name in ("move", "verify"):
             add("--partition", type=int, default=0, metavar="N", help="the partition, from 0")
         servers = os.environ.get(VARIABLE, "")
         add("--cluster", default=servers, metavar="URL,…", help=f"servers of NATS; else {VARIABLE}")
@@ -107,7 +111,13 @@ def make_parser() -> Parser:
 
 
 def _status(given: argparse.Namespace) -> int:
-    found = _run(given, look)
+    if given.partition is None:
+        parts = _run(given, look_at_all)
+        if len(parts) > 1:
+            return _status_of_all(given, sums_of(parts))
+        (found,) = parts
+    else:
+        found = _run(given, look)
     if given.json:
         show_json(found)
         return WELL if found["owner"] else CANNOT
@@ -132,13 +142,46 @@ def _status(given: argparse.Namespace) -> int:
         f"snapshots: {found['snapshots']['bytes']} bytes"
     )
     if found["partitions"] > 1:
-        several = f"{found['partitions']} partitions: --partition shows the others"
-        print(f"partition {given.partition} of {several}")
-    for node, differs in found["differences"].items():
-        print(f"{node} has other {', '.join(differs)} than the owner")
+        print(f"partition {given.partition} of {found['partitions']} partitions")
+    _show_differences(found)
     if not found["owner"]:
         print("no node owns the cluster at the moment")
     return WELL if found["owner"] else CANNOT
+
+
+def _status_of_all(given: argparse.Namespace, found: dict[str, Any]) -> int:
+    """Show the sums over several partitions."""
+    is_well = all(found["owners"])
+    if given.json:
+        show_json(found)
+        return WELL if is_well else CANNOT
+    cells = [
+        (
+            row["node"],
+            ", ".join(map(str, row["owns"])) or "none",
+            row["behind"],
+            row["reading"],
+            row["clients"],
+            row["version"],
+        )
+        for row in found["nodes"]
+    ]
+    heads = "node", "owns", "behind", "reading", "clients relayed", "version"
+    show_table(cells, *heads)
+    print(
+        f"{found['partitions']} partitions: logs of {found['log']['bytes']} bytes, snapshots of "
+        f"{found['snapshots']['bytes']} bytes; --partition shows one"
+    )
+    _show_differences(found)
+    if not is_well:
+        lacking = [str(number) for number, owner in enumerate(found["owners"]) if not owner]
+        print(f"no node owns partition {', '.join(lacking)} at the moment")
+    return WELL if is_well else CANNOT
+
+
+def _show_differences(found: dict[str, Any]) -> None:
+    for node, differs in found["differences"].items():
+        print(f"{node} has other {', '.join(differs)} than the owner")
 
 
 def _move(given: argparse.Namespace) -> int:
@@ -221,7 +264,7 @@ def _run(
             with trio.move_on_after(CONNECT_S):
                 await client.wait_until_connected()
             try:
-                part = ClusterNames(options.cluster_name, getattr(given, "partition", 0))
+                part = ClusterNames(options.cluster_name, getattr(given, "partition", 0) or 0)
                 return await act(given, part, JetStream(client))
             except NoResponders as error:
                 raise CannotDo("JetStream is off at these servers") from error
