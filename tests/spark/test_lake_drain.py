@@ -10,7 +10,7 @@ pytest.importorskip("deltalake", reason="the extra tables is not installed")
 
 from tests.support.lake import offsets
 from tests.support.stream_server import StreamServer, event
-from trio_stomp.spark import StreamAddress, StreamClient, StreamError
+from trio_stomp.spark import StreamAddress, StreamAway, StreamClient, StreamError
 from trio_stomp.spark.lake import Drain, Store, open_store
 
 
@@ -96,6 +96,24 @@ def test_a_kill_behind_the_row_of_a_lost_epoch_makes_no_second_one(
     store = open_store(tmp_path)
     assert len(gaps(store)) == 1
     assert offsets(store, "event") == [0, 0, 1, 1, 2, 2, 3]
+
+
+def test_what_was_read_before_the_broker_went_away_is_kept(
+    server: StreamServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    fill(server, 9)
+    reading = Drain(StreamClient(StreamAddress(server.url, retry_s=5)), open_store(tmp_path))
+    whole = reading._rows
+
+    def cut(bounds: Any, lo: int) -> Iterator[Any]:
+        yield next(iter(whole(bounds._replace(next=lo + 4), lo)))
+        raise StreamAway("closed the connection")
+
+    monkeypatch.setattr(reading, "_rows", cut)
+    for end in (4, 8):
+        with pytest.raises(StreamAway):
+            reading.run()
+        assert offsets(open_store(tmp_path), "event") == list(range(end))
 
 
 def test_a_refusal_names_the_stream(server: StreamServer, tmp_path: Path) -> None:

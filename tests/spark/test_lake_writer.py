@@ -9,6 +9,7 @@ import pytest
 
 pytest.importorskip("deltalake", reason="the extra tables is not installed")
 
+import pyarrow as pa
 from deltalake import DeltaTable
 
 from tests.support.diag_bodies import Row, message
@@ -102,6 +103,27 @@ def test_brokers_share_a_root_even_if_their_epochs_have_one_name(tmp_path: Path)
     assert previous_epoch(store, STREAM, "south", "e1") is None
 
 
+@pytest.mark.parametrize("wanted", ["delta", "parquet"])
+def test_messages_of_users_keep_their_bytes_and_headers(tmp_path: Path, wanted: str) -> None:
+    headers = pa.map_(pa.string(), pa.string())
+    for broker_id, count in (("north", 2), ("north", 3), ("south", 2)):
+        columns = {
+            "body": pa.array([b"\xff\x00"] * count, pa.binary()),
+            "headers": pa.array([[("color", "red")]] * count, headers),
+            "offset": pa.array(range(count), pa.int64()),
+            "epoch": ["e1"] * count,
+            "stored_at": pa.array([EPOCH] * count, pa.timestamp("us", "UTC")),
+        }
+        writer = Writer(open_store(tmp_path, wanted), "/stream/topic/t", broker_id)
+        writer.add(pa.RecordBatch.from_pydict(columns))
+        writer.flush()
+    table = open_store(tmp_path).dataset("messages")
+    assert table is not None
+    rows = table.to_table().to_pylist()
+    assert sorted(row["offset"] for row in rows) == [0, 0, 1, 1, 2]
+    assert {(row["body"], *row["headers"]) for row in rows} == {(b"\xff\x00", ("color", "red"))}
+
+
 def test_a_gap_belongs_to_the_broker_of_its_epoch(tmp_path: Path) -> None:
     """As of a batch that is repeated when the stream has lost its messages."""
     write(tmp_path, [session(n) for n in range(3)])
@@ -191,8 +213,6 @@ def test_columns_of_a_newer_version_are_added_and_kept(tmp_path: Path) -> None:
 
 
 def batch_table(rows: list[Row]) -> Any:
-    import pyarrow as pa
-
     return pa.Table.from_batches([batch(rows)])
 
 

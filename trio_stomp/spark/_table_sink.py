@@ -22,12 +22,13 @@ class TableSink:
       root: A directory or URI, which all executors can write to.
       stream: The stream of the query.
       wanted: The format of new tables: ``delta`` or ``parquet``; "" = what is there, or delta.
+      broker_id: The broker, if its messages do not tell it.
     """
 
-    def __init__(self, root: str, stream: str, wanted: str = "") -> None:
+    def __init__(self, root: str, stream: str, wanted: str = "", broker_id: str = "") -> None:
         # Executors have another working directory.
         self._root = Place.of(root).uri
-        self._stream, self._format = stream, wanted
+        self._stream, self._format, self._broker_id = stream, wanted, broker_id
 
     def __call__(self, batch: DataFrame, _number: int) -> None:
         """Write one micro-batch.
@@ -40,7 +41,7 @@ class TableSink:
 
     def write(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         """Write the rows of a task, and yield a row of totals."""
-        writer = Writer(open_store(self._root, self._format), self._stream)
+        writer = Writer(open_store(self._root, self._format), self._stream, self._broker_id)
         for batch in batches:
             writer.add(batch)
         writer.flush()

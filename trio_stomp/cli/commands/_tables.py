@@ -93,12 +93,11 @@ def _follow(given: argparse.Namespace, store: "Store") -> None:
 
     address = StreamAddress(
         given.url,
-        given.stream,
-        given.ca_file,
-        given.credentials_file,
+        ca_file=given.ca_file,
+        credentials_file=given.credentials_file,
         retry_s=PATIENCE_S,
     )
-    drain = Drain(StreamClient(address), store, given.broker_id)
+    drain = Drain(StreamClient(address), store)
     if given.once:
         _read(given, drain)
         return
@@ -187,8 +186,6 @@ def make_parser() -> Parser:
     )
     add("--import", dest="import_from", metavar="OLD_ROOT", help="add files of earlier versions")
     add("--url", default=DEFAULT_URL, help=f"stomp or stomps URL (default: {DEFAULT_URL})")
-    add("--stream", default="/stream/DIAG", help="the stream to read (default: /stream/DIAG)")
-    add("--broker-id", default="", help="for rows whose message does not tell it")
     add("--ca-file", default="", help="certificates to trust instead of the system's")
     add("--credentials-file", default="", help="login and passcode, on a line each")
     add_json(parser)

@@ -1,29 +1,28 @@
-"""Reads a stream into tables without Spark: from where the tables are, to where the stream is."""
+"""Reads ``/stream/DIAG`` into tables without Spark, from the position that the tables have."""
 
 from collections.abc import Iterator
 from datetime import UTC, datetime
 
 import pyarrow as pa
 
-from trio_stomp.spark._client import Bounds, StreamClient
+from trio_stomp.spark._client import Bounds, StreamAway, StreamClient, StreamError
 from trio_stomp.spark._rows import EPOCH, RETENTION, RowBuilder, heading
 from trio_stomp.spark.lake._store import Store
-from trio_stomp.spark.lake._writer import DIAG, PROGRESS_TABLE, Writer, previous_epoch, source_of
+from trio_stomp.spark.lake._writer import PROGRESS_TABLE, Writer, previous_epoch, source_of
 
 
 class Drain:
-    """Reads one stream into tables.
+    """Reads the statistics of one broker into tables.
 
     Args:
-      client: The stream.
+      client: A client of ``/stream/DIAG``.
       store: The tables.
-      broker_id: The id for rows whose message does not tell it.
     """
 
-    def __init__(self, client: StreamClient, store: Store, broker_id: str = "") -> None:
-        self.writer = Writer(store, client.stream_address.stream, broker_id)
-        self._client, self._store, self._broker_id = client, store, broker_id
-        self._epoch = ""
+    def __init__(self, client: StreamClient, store: Store) -> None:
+        self.writer = Writer(store, client.stream_address.stream)
+        self._client, self._store = client, store
+        self._epoch = self._broker_id = ""
 
     def run(self) -> Bounds:
         """Read what is there now, and return the bounds of the stream up to which it was read.
@@ -44,20 +43,24 @@ class Drain:
         # A stream that nobody has read yet has lost nothing.
         lo = bounds.first if at is None else at
         if lo < bounds.next:
-            for batch in self._rows(bounds, lo):
-                self.writer.add(batch)
+            try:
+                for batch in self._rows(bounds, lo):
+                    self.writer.add(batch)
+            except (StreamAway, StreamError):
+                # The next round reads behind what is committed.
+                self.writer.flush()
+                raise
         self.writer.flush()
         return bounds
 
     def _begin(self, bounds: Bounds) -> None:
         """Learn the broker of an epoch from its first message."""
         for messages in self._client.read(bounds.epoch, bounds.first, bounds.first + 1):
-            body = messages[0][3]
-            broker_id = heading(body)[0] if self.writer.stream == DIAG else None
+            broker_id = heading(messages[0][3])[0] or ""
             if isinstance(broker_id, bytes):
                 broker_id = broker_id.decode("utf-8", "replace")
-            self._broker_id = broker_id or self._broker_id
-        self._epoch = bounds.epoch
+            self._broker_id = broker_id
+            self._epoch = bounds.epoch
 
     def _rows(self, bounds: Bounds, lo: int) -> Iterator[pa.RecordBatch]:
         """Yield the messages from ``lo`` on, with a row for those that are lost."""

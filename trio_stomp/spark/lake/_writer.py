@@ -30,8 +30,6 @@ MAX_ROWS = 200_000
 MAX_BYTES = 64 << 20
 """The size of a commit. It decides what a writer holds in memory."""
 
-Clock = Callable[[], datetime]
-
 
 class Totals(NamedTuple):
     """What a writer has done.
@@ -65,13 +63,12 @@ class Writer:
       store: The tables.
       stream: The name of the stream.
       broker_id: The broker, if its messages do not tell it.
-      clock: Returns the time.
     """
 
-    def __init__(self, store: Store, stream: str, broker_id: str = "", clock: Clock = now) -> None:
+    def __init__(self, store: Store, stream: str, broker_id: str = "") -> None:
         self.totals = Totals()
         self.stream = stream
-        self._store, self._clock = store, clock
+        self._store = store
         self._batches: list[pa.RecordBatch] = []
         self._rows = self._bytes = 0
         self._last: tuple[str, int] = ("", -1)
@@ -122,7 +119,7 @@ class Writer:
         rows = 0
         for name, table in {**parts.tables, RAW: parts.rest}.items():
             rows += self._store.append(name, source, following, lacking(table))
-        done = progress(self.stream, self._broker_id, messages, gap or following, self._clock())
+        done = progress(self.stream, self._broker_id, messages, gap or following, now())
         self._store.append(PROGRESS_TABLE, source, following, lambda _: done)
         self.totals = self.totals.plus(messages.num_rows, rows, parts.rest.num_rows)
 

@@ -238,7 +238,8 @@ def follow(spark: "SparkSession", sidecar: Sidecar, stop: threading.Event) -> No
 
 def batch_function(sidecar: Sidecar) -> Callable[[DataFrame, int], None]:
     """Return the function for each micro-batch."""
-    tables = TableSink(sidecar.root, sidecar.stream, sidecar.format)
+    broker_id = sidecar.source.get("broker_id", "")
+    tables = TableSink(sidecar.root, sidecar.stream, sidecar.format, broker_id)
     if not sidecar.has_insight:
         return tables
     insight = InsightSink(SourceOptions.of(sidecar.source).stream_address)
