@@ -215,6 +215,7 @@ def test_a_secret_gets_to_the_broker_and_nowhere_else(
     assert SECRET not in shown
 
 
+@pytest.mark.full
 def test_a_batch_that_spark_repeats_comes_out_once(
     spark: "SparkSession", brokers: Brokers, tmp_path: Path
 ) -> None:
