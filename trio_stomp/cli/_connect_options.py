@@ -137,6 +137,30 @@ def add_access(parser: argparse.ArgumentParser) -> None:
     )
 
 
+def add_source(parser: argparse.ArgumentParser) -> None:
+    """Add the options of a tool that reads a stream again and again, without a prompt."""
+    add = parser.add_argument
+    url = os.environ.get(URL_VARIABLE) or DEFAULT_URL
+    add(
+        "--url",
+        default=url,
+        help=f"stomp or stomps URL (default: {URL_VARIABLE}, or {DEFAULT_URL})",
+    )
+    add(
+        "--ca-file",
+        # Only with TLS: the variable may be set for all brokers of a machine.
+        default=os.environ.get(CA_FILE_VARIABLE, ""),
+        help=f"PEM file of trusted certificate authorities (default: {CA_FILE_VARIABLE}, or the "
+        "system's)",
+    )
+    add(
+        "--credentials-file",
+        default="",
+        help="file with a line each for login and passcode (default: "
+        f"{LOGIN_VARIABLE} and {PASSCODE_VARIABLE})",
+    )
+
+
 def read_address(given: argparse.Namespace) -> Address:
     """Return the address of the broker.
 

@@ -254,8 +254,10 @@ def _tls(plain: socket.socket, stream_address: StreamAddress, host: str) -> ssl.
     try:
         context = ssl.create_default_context(cafile=stream_address.ca_file or None)
         return context.wrap_socket(plain, server_hostname=host)
-    except (ssl.SSLCertVerificationError, FileNotFoundError) as error:
+    except ssl.SSLCertVerificationError as error:
         raise StreamError(f"TLS with {host}: {error}") from None
+    except FileNotFoundError as error:
+        raise StreamError(f"ca_file {stream_address.ca_file}: {error.strerror}") from None
 
 
 class StreamClient:

@@ -30,7 +30,7 @@ def server() -> Iterator[StreamServer]:
         yield server
 
 
-def test_it_says_what_it_did(
+def test_a_read_reports_messages_rows_and_the_offset(
     server: StreamServer, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     words = ["tables", "--root", str(tmp_path), "--url", server.url, "--once"]
@@ -46,6 +46,21 @@ def test_it_says_what_it_did(
     server.append("DIAG/novelty", b"{}")
     assert main([*words, "--compact", "--raw-max-age", "1d"]) == 0
     assert "read  messages 1  rows 1  raw 1  offset 6" in capsys.readouterr().out
+
+
+def test_the_broker_and_its_authority_are_those_of_the_environment(
+    server: StreamServer,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setenv("TRIO_STOMP_URL", server.url)
+    monkeypatch.setenv("TRIO_STOMP_CA_FILE", "of-other-brokers.pem")  # not read without TLS
+    assert main(["tables", "--root", str(tmp_path), "--once"]) == 0
+    assert "read  messages 5" in capsys.readouterr().out
+    monkeypatch.setenv("TRIO_STOMP_URL", server.url.replace("stomp:", "stomps:"))
+    assert main(["tables", "--root", str(tmp_path), "--once"]) == 1
+    assert "of-other-brokers.pem" in capsys.readouterr().err
 
 
 def test_files_of_earlier_versions_are_told_of_until_they_are_gone(

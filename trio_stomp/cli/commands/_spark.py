@@ -9,7 +9,7 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING
 
 from trio_stomp.base import OptionError
-from trio_stomp.cli._connect_options import DEFAULT_URL
+from trio_stomp.cli._connect_options import add_source
 from trio_stomp.cli._tool import WELL, CannotDo, Parser, add_commands, make_tool_parser, seconds
 
 if TYPE_CHECKING:
@@ -85,15 +85,13 @@ def _add_stream(parser: argparse.ArgumentParser) -> None:
     add = parser.add_argument
     add("--format", choices=("delta", "parquet"), default="", help="of new tables (default: delta)")
     add("--checkpoint", default="", help="one for each stream (default: ROOT/checkpoint)")
-    add("--url", default=DEFAULT_URL, help=f"stomp or stomps URL (default: {DEFAULT_URL})")
+    add_source(parser)
     add("--stream", default="/stream/DIAG", help="the stream to read (default: /stream/DIAG)")
     add("--starting", help="for a new checkpoint: earliest (default), latest, or an offset")
     add("--since", help="instead: a time in ms since 1970, or like 2026-03-09T12:00:00Z")
     add("--max-rows", type=int, help="rows of a batch (default: 200000)")
     add("--retry-s", type=float, help="time limit for reconnecting (default: 60)")
     add("--broker-id", help="the broker's id for rows of messages without one")
-    add("--ca-file", help="certificates to trust instead of the system's")
-    add("--credentials-file", help="file with a line each for login and passcode")
     add("--conf", action="append", default=[], metavar="KEY=VALUE", help="a setting of Spark")
 
 

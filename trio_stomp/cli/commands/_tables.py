@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING
 
-from trio_stomp.cli._connect_options import DEFAULT_URL
+from trio_stomp.cli._connect_options import add_source
 from trio_stomp.cli._tool import (
     WELL,
     CannotDo,
@@ -185,8 +185,6 @@ def make_parser() -> Parser:
         help="delete older days of the table raw, whose messages are nowhere else",
     )
     add("--import", dest="import_from", metavar="OLD_ROOT", help="add files of earlier versions")
-    add("--url", default=DEFAULT_URL, help=f"stomp or stomps URL (default: {DEFAULT_URL})")
-    add("--ca-file", default="", help="certificates to trust instead of the system's")
-    add("--credentials-file", default="", help="login and passcode, on a line each")
+    add_source(parser)
     add_json(parser)
     return parser
