@@ -213,7 +213,7 @@ def test_tls_with_its_own_authority(tmp_path: Path) -> None:
         assert offsets(client.read(client.bounds().epoch, 0, 100)) == list(range(100))
         with pytest.raises(StreamError, match="TLS"):
             StreamClient(address(server)).bounds()
-        with pytest.raises(StreamError, match="ca_file .*none: No such file"):
+        with pytest.raises(StreamError, match=r"ca_file .*none: No such file"):
             StreamClient(address(server, ca_file=str(tmp_path / "none"))).bounds()
 
 
