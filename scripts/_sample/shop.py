@@ -162,6 +162,9 @@ class Shop:
                 "websockets": clients // 3,
                 "stomp_connected": clients - 1,
                 "subscriptions": clients + 4,
+                "received_total": sum(flow.enqueued for flow in self.flows),
+                "delivered_total": sum(flow.delivered for flow in self.flows),
+                "dropped_total": sum(flow.dropped for flow in self.flows),
             },
         )
         yield self._say("process", "DIAG/process", self._process(clients))
