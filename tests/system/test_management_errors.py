@@ -16,6 +16,7 @@ from tests.support.logins import basic
 from tests.support.management import API, Interface, description
 from tests.support.served import Served, served, served_with
 from trio_stomp.broker import DestinationPolicy
+from trio_stomp.broker.forwarding import Forwards
 from trio_stomp.server.connection._shared import OPERATIONS_AT_ONCE
 from trio_stomp.store import StoreError
 from trio_stomp.store.journal import JournalStore
@@ -45,6 +46,8 @@ VALUES = {
     "offset": "0",
 }
 """Values of parameters that requests require."""
+APART = "/queue/apart"
+"""A destination of another partition."""
 WRONG = {
     "bad-request": {"x-y": "1"},
     "no-such-queue": {"queue": "/queue/none"},
@@ -54,6 +57,7 @@ WRONG = {
     "unknown-stream": {"stream": "/stream/topic/none"},
     "invalid-selector": {"selector": "a ="},
     "no-subscriber": {"to": "/topic/nobody"},
+    "partitions-apart": {"to": APART},
     "ambiguous-subscription": {"name": "twice"},
     "invalid-schedule": {"id": "x"},
     "queue-in-use": {"queue": USED},
@@ -156,6 +160,7 @@ async def test_each_declared_code_is_answered(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     wrong: list[tuple[Case, str]] = []
+    monkeypatch.setattr(Forwards, "lacks", lambda _, name: name == APART)
 
     async def check(chosen: list[Case], broker: Served, *headers: tuple[str, str]) -> None:
         for each in chosen:

@@ -281,8 +281,7 @@ class BrokerAssembly:
 
     def _is_there(self, name: str) -> bool:
         """Return whether a queue exists, perhaps in another broker, or a policy names it."""
-        is_elsewhere = self.forwards.is_elsewhere
-        if is_elsewhere is not None and is_elsewhere(name):
+        if self.forwards.lacks(name):
             return True  # that broker knows, and is asked before
         destination = self.destinations.find(name)
         return self.book.names(name) or (destination is not None and destination.queue is not None)

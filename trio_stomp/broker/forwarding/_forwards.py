@@ -75,6 +75,10 @@ class Forwards:
     is_elsewhere: Callable[[str], bool] | None = None
     on_new: Callable[[Forward], None] = noop
 
+    def lacks(self, name: str) -> bool:
+        """Return whether another broker has a destination."""
+        return self.is_elsewhere is not None and self.is_elsewhere(name)
+
     def plan(self, head: Head) -> SendPlan:
         """Return the plan of a header block; its ``schedule`` tells if it is for other brokers.
 

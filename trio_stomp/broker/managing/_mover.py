@@ -48,9 +48,16 @@ class Mover:
           now: Seconds of the broker's clock.
 
         Raises:
-          ProtocolError: There is no room, or no subscriber would get it. It stays.
+          ProtocolError: There is no room, no subscriber would get it, or another partition of a
+            cluster has the destination. It stays.
         """
         publisher = self.publisher
+        if publisher.forwards.lacks(to):
+            raise ProtocolError(
+                "partitions-apart",
+                f"{to[:80]} lies in another partition of the cluster, and messages are moved within"
+                " one: consume them and send them there, or use cluster_colocate in a new cluster",
+            )
         publication, quota = message.publication, message.publication.payer
         destination = publisher.destinations.ensure(to, quota)
         head, options = self._as_sent(message, to)

@@ -154,6 +154,16 @@ def test_a_move_to_a_topic_without_subscribers_is_refused(bench: Bench) -> None:
     assert rest(bench) == []
 
 
+def test_a_move_to_another_partition_is_refused(bench: Bench) -> None:
+    bench.actor().sends(Q, "a")
+    bench.broker.forwards.is_elsewhere = TO.__eq__
+    operation = bench.broker.manager.move(Choice(Q), TO)
+    drive(bench, operation)
+    assert operation.problem is not None
+    assert operation.problem.code == "partitions-apart"
+    assert rest(bench) == ["a"]
+
+
 @pytest.mark.parametrize("to", ["/stream/s", "DIAG/stats"])
 def test_messages_are_not_moved_to_a_destination_that_accepts_none(bench: Bench, to: str) -> None:
     bench.actor().sends(Q, "a")

@@ -37,6 +37,7 @@ ERRORS: Mapping[str, tuple[int, str]] = MappingProxyType(
         "method-not-allowed": (405, "GET instead of POST, or the reverse"),
         "queue-full": (409, "the target of a move is full; `moved` messages were moved"),
         "no-subscriber": (409, "the target of a move is a topic without subscribers"),
+        "partitions-apart": (409, "the target of a move lies in another partition of the cluster"),
         "ambiguous-subscription": (
             409,
             "several durable subscriptions have the name; give destination and owner, too",
@@ -60,7 +61,7 @@ OF_OPERATIONS = ("busy",)
 OF_DESTINATIONS = ("invalid-destination", "wildcard-in-send", "destination-too-long")
 OF_BODIES = ("length-required", "too-large")
 OF_SENDS = (*OF_BODIES, "not-authorized", "queue-full", "memory-limit", "storage")
-OF_MOVES = ("queue-full", "no-subscriber")
+OF_MOVES = ("queue-full", "no-subscriber", "partitions-apart")
 OF_QUEUES = (*OF_DESTINATIONS, "no-such-queue")
 
 QUEUE = Parameter("queue", "the name of a queue, as queue=/queue/orders", is_required=True)
