@@ -14,6 +14,7 @@ from tests.support.logins import basic
 from tests.support.management import API, Interface, ask, description
 from tests.support.served import Served, served
 from tests.support.site import QUIET, add_all, empty_queues
+from trio_stomp.broker.delivery import BrokerPolicies
 from trio_stomp.server.connection._shared import OPERATIONS_AT_ONCE
 
 Q = "/queue/q"
@@ -335,8 +336,9 @@ async def test_closed_client_gets_the_reason_and_others_its_messages() -> None:
 
 
 async def test_a_paused_queue_and_its_consumers_connection_are_shown() -> None:
-    async with served() as broker:
-        reader, sender = await broker.connect({}), await broker.connect({})
+    async with served(heartbeat_send_ms=1000, heartbeat_expect_ms=1000) as broker:
+        reader = await broker.connect({"heart-beat": "70000,30000"})
+        sender = await broker.connect({})
         await reader.subscribe(Q, headers={"ack": "client-individual", "prefetch-count": "2"})
         await sender.publish(Q, b"a", b"b", b"c", receipt=True)
         received = await reader.receive_many(2)
@@ -349,6 +351,9 @@ async def test_a_paused_queue_and_its_consumers_connection_are_shown() -> None:
         assert consumer["unacked_messages"] == [each["message-id"] for each in received]
         connection = await does(broker, "GET", f"connection?session={consumer['session_id']}")
         assert connection["outbox_limit_bytes"] > 0
+        assert connection["max_subscriptions"] == BrokerPolicies().max_subscriptions_per_connection
+        assert connection["heartbeat_expect_ms"] == 70_000
+        assert connection["heartbeat_send_ms"] == 30_000
         assert [each["destination"] for each in connection["subscriptions"]] == [Q]
         for each in received:
             await reader.send("ACK", [("id", each["ack"])])

@@ -70,6 +70,9 @@ CONNECTION_ANSWER = {
     "outbox_limit_bytes": COUNT,
     "outbox_peak_bytes": COUNT,
     "send_blocked_ms_total": NUMBER,
+    "heartbeat_send_ms": NUMBER,
+    "heartbeat_expect_ms": NUMBER,
+    "max_subscriptions": COUNT,
     "total": COUNT,
     "subscriptions": SUBSCRIPTIONS,
 }
@@ -168,6 +171,7 @@ class Views:
         )
         yield
         outbox, subscriptions = connection.outbox, connection.client.subscriptions
+        heartbeats = connection.session.heartbeats
         record = {
             **self.figures.head(),
             **self.figures.connection(connection),
@@ -175,6 +179,9 @@ class Views:
             "outbox_limit_bytes": outbox.shared.limit_bytes,
             "outbox_peak_bytes": outbox.peak_bytes,
             "send_blocked_ms_total": outbox.blocked_s * 1000,
+            "heartbeat_send_ms": heartbeats.send_every_s * 1000,
+            "heartbeat_expect_ms": heartbeats.expect_every_s * 1000,
+            "max_subscriptions": self.server.broker.policies.max_subscriptions_per_connection,
             "total": len(subscriptions),
         }
         del record["subscriptions"]  # their number: here is the list

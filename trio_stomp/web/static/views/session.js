@@ -149,6 +149,9 @@ export class SessionPage extends Page {
   }
 }
 
+/** The longest time without a byte that was agreed upon. */
+const interval = (ms) => (ms ? `every ${format.millis(ms)}` : "none");
+
 function figures(each) {
   const age = (Date.parse(each.ts) - Date.parse(each.connected_at)) / 1000;
   return [
@@ -162,6 +165,8 @@ function figures(each) {
     ["Unsent", `${format.bytes(each.outbox_bytes)} of at most ${format.bytes(each.outbox_limit_bytes)}`],
     ["Most unsent", format.bytes(each.outbox_peak_bytes)],
     ["Writing blocked for", format.millis(each.send_blocked_ms_total)],
+    ["Subscriptions", `${format.count(each.total)} of at most ${format.count(each.max_subscriptions)}`],
+    ["Heart-beats", `${interval(each.heartbeat_expect_ms)} in, ${interval(each.heartbeat_send_ms)} out`],
     ["Heart-beats missed", format.count(each.heartbeats_missed_total)],
     ["ERRORs", format.count(each.errors_total)],
   ];
