@@ -54,7 +54,7 @@ async def served_with(
     policies: Mapping[str, DestinationPolicy], options: Mapping[str, object]
 ) -> AsyncIterator[Served]:
     """Run a broker with policies of destinations."""
-    settings = Settings.of(port=0, **QUIET, **options)
+    settings = Settings.of(**{"port": 0, **QUIET, **options})
     settings = evolve(settings, destinations=tuple(policies.items()))
     async with trio.open_nursery() as nursery:
         made = Served(await nursery.start(serve, settings))
