@@ -36,7 +36,7 @@ PRINTED = {
     "Send many": ("3 sent: 3 matched",),
     "Keep the last value": (r"^1\.1$",),
     "Watch topics": (r"^/topic/prices/tea \d+$",),
-    "Print messages in a form": (r"^\d\d:\d\d /topic/prices/tea: \d+$",),
+    "Print messages in your own format": (r"^\d\d:\d\d /topic/prices/tea: \d+$",),
     "End after some messages": (r"^\d+$",),
     "Miss nothing while away": (r"audit +/topic/prices", "ended 'audit'"),
     "Ask a service": ("TWO APPLES", "1 answered"),
