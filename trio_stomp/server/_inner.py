@@ -51,17 +51,32 @@ class Guest(Protocol):
         """Take note that the broker has ended the session."""
 
 
-@define(eq=False, repr=False, kw_only=True)
 class InnerOutbox(Outbox):
-    """The output of a broker to such a client, which goes to the outbox of its connection."""
+    """The output of a broker to such a client, which goes to the outbox of its connection.
 
-    guest: Guest
-    real: Outbox
-    on_unsent: Callable[[Delivery], None]
-    """Gives messages back to the broker that expired before they were written."""
-    is_left: bool = False
-    """The client uses this broker no more."""
-    _is_dirty: bool = False
+    Args:
+      server: The server of the broker.
+      real: The outbox of the connection.
+      guest: The client.
+
+    Attributes:
+      on_unsent: Gives messages back to the broker that expired before they were written.
+      is_left: The client uses this broker no more.
+    """
+
+    def __init__(self, server: "Server", real: Outbox, guest: Guest) -> None:
+        super().__init__(
+            server.outboxes,
+            wire=real.wire,
+            on_blocked=real.on_blocked,
+            on_close=real.on_close,
+            on_room=real.on_room,
+        )
+        self.guest = guest
+        self.real = real
+        self.on_unsent: Callable[[Delivery], None] = server.on_unsent
+        self.is_left = False
+        self._is_dirty = False
 
     def stage(self, prefix: bytes, delivery: Delivery) -> bool:
         """Implement ``Outbox.stage``."""
@@ -130,16 +145,7 @@ class InnerClient:
         """Return a new client of a running server."""
         real = guest.outbox
         assert isinstance(real, Outbox)
-        outbox = InnerOutbox(
-            server.outboxes,
-            wire=real.wire,
-            on_blocked=real.on_blocked,
-            on_close=real.on_close,
-            on_room=real.on_room,
-            guest=guest,
-            real=real,
-            on_unsent=server.on_unsent,
-        )
+        outbox = InnerOutbox(server, real, guest)
         server.accepted += 1
         number = f"{server.boot_number + server.accepted}"
         client = Client(number, outbox, guest.client.remote, guest.client.transport)

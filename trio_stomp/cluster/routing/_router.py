@@ -5,8 +5,7 @@ are those of any broker, and frames that would change destinations go to the own
 """
 
 from collections.abc import Callable, Sequence
-
-from attrs import define, field
+from typing import Any
 
 from trio_stomp.base import CloseReason, RemoteError, noop
 from trio_stomp.broker import Broker, Client
@@ -38,20 +37,32 @@ from trio_stomp.protocol import (
 )
 
 
-@define(eq=False, repr=False, kw_only=True)
 class Router(Broker):
     """Routes frames between clients and the owners of partitions.
+
+    Its ``__init__`` is written out, because attrs does not see the attributes of a compiled class.
 
     Args:
       placement: The partitions of destinations.
       gates: The gate of each partition, which connects to its owner.
+      core: Positional arguments of ``Broker``.
+      options: Its other arguments.
     """
 
-    placement: Placement
-    gates: Sequence[Gate]
-    owners: Owners = field(init=False)
-    requests: Requests = field(init=False)
-    routes: dict[Client, Route] = field(factory=dict)
+    owners: Owners
+    requests: Requests
+
+    def __init__(
+        self,
+        *core: Any,  # noqa: ANN401
+        placement: Placement,
+        gates: Sequence[Gate],
+        **options: Any,  # noqa: ANN401
+    ) -> None:
+        self.placement = placement
+        self.gates = gates
+        self.routes: dict[Client, Route] = {}
+        super().__init__(*core, **options)
 
     def __attrs_post_init__(self) -> None:
         super().__attrs_post_init__()
