@@ -72,7 +72,6 @@ CONNECTION_ANSWER = {
     "send_blocked_ms_total": NUMBER,
     "heartbeat_send_ms": NUMBER,
     "heartbeat_expect_ms": NUMBER,
-    "max_subscriptions": COUNT,
     "total": COUNT,
     "subscriptions": SUBSCRIPTIONS,
 }
@@ -181,7 +180,6 @@ class Views:
             "send_blocked_ms_total": outbox.blocked_s * 1000,
             "heartbeat_send_ms": heartbeats.send_every_s * 1000,
             "heartbeat_expect_ms": heartbeats.expect_every_s * 1000,
-            "max_subscriptions": self.server.broker.policies.max_subscriptions_per_connection,
             "total": len(subscriptions),
         }
         del record["subscriptions"]  # their number: here is the list

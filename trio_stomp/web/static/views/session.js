@@ -165,7 +165,6 @@ function figures(each) {
     ["Unsent", `${format.bytes(each.outbox_bytes)} of at most ${format.bytes(each.outbox_limit_bytes)}`],
     ["Most unsent", format.bytes(each.outbox_peak_bytes)],
     ["Writing blocked for", format.millis(each.send_blocked_ms_total)],
-    ["Subscriptions", `${format.count(each.total)} of at most ${format.count(each.max_subscriptions)}`],
     ["Heart-beats", `${interval(each.heartbeat_expect_ms)} in, ${interval(each.heartbeat_send_ms)} out`],
     ["Heart-beats missed", format.count(each.heartbeats_missed_total)],
     ["ERRORs", format.count(each.errors_total)],
