@@ -49,9 +49,6 @@ class Router(Broker):
       options: Its other arguments.
     """
 
-    owners: Owners
-    requests: Requests
-
     def __init__(
         self,
         *core: Any,  # noqa: ANN401
