@@ -152,7 +152,7 @@ def test_a_batch_of_its_statistics(spark: "SparkSession", brokers: Brokers) -> N
     # A range that lies in the future ends once it is there.
     assert sum(map(len, client.read(client.bounds().epoch, 0, 50))) == 50
     spark.dataSource.register(StompDataSource)
-    table = spark.read.format("stomp").option("url", place.url).option("ending", "50").load()
+    table = spark.read.format("stomp").option("url", place.url).option("endingOffsets", "50").load()
     found = {row["kind"]: row["count"] for row in table.groupBy("kind").count().collect()}
     assert sum(found.values()) == 50
     assert {"process", "session", "destination", "event"} <= set(found)
@@ -199,7 +199,7 @@ def test_a_secret_gets_to_the_broker_and_nowhere_else(
     assert ended.returncode == 0, ended.stderr[-2000:]
     assert "spark.logConf=true" in ended.stderr, "it tells of its settings"
     assert SECRET not in ended.stdout + ended.stderr
-    files = sorted(out.glob("raw/q=*/batch=*/*.parquet"))
+    files = sorted(out.glob("tables/*/date=*/*.parquet"))
     assert sum(pq.read_metadata(file).num_rows for file in files) > 0
     assert not [
         path for path in out.rglob("*") if path.is_file() and SECRET.encode() in path.read_bytes()

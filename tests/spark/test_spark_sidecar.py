@@ -165,7 +165,7 @@ def test_a_signal_lets_the_batch_be_finished_and_no_row_is_lost(
 ) -> None:
     base = [sys.executable, str(SCRIPT), "--url", server.url, "--root", str(tmp_path)]
     fill(server, 5000)
-    command = [*base, "--interval", "0", "--max-rows", "500"]
+    command = [*base, "--interval", "0.1", "--max-rows", "500"]
     environ = os.environ | {"PYTHONPATH": str(SCRIPT.parent.parent)}
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=environ) as running:
         assert running.stdout is not None
