@@ -67,7 +67,7 @@ async def test_a_transaction_reaches_all_its_partitions() -> None:
 
 
 STEPS = [(0, "commit"), (1, "sent on"), (0, "end")]
-"""Who dies at which entry."""
+"""The partition whose owner dies, and the entry of its log at which it dies."""
 
 
 @pytest.mark.parametrize("moment", [BEFORE, AFTER])

@@ -35,7 +35,7 @@ class RequestTimedOut(ClientError):
 
 
 class NoResponder(ClientError):
-    """Nobody is subscribed where a request was sent to, and no message of it waits there."""
+    """A request was sent to a destination without subscribers, which did not keep it."""
 
 
 class SlowConsumer(ClientError):

@@ -1,4 +1,4 @@
-"""What clients leave in the broker: scheduled messages, durable subscriptions, last values.
+"""Lists and removal of scheduled messages, durable subscriptions and last values.
 
 Users end what is theirs, as over STOMP. Operators, who have the right ``admin`` at DIAG, end all.
 """

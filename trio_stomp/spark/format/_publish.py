@@ -31,7 +31,7 @@ class Outgoing(NamedTuple):
 
 
 class Published(NamedTuple):
-    """What was sent.
+    """The counts of published messages.
 
     Args:
       counts: The number of messages of each destination.

@@ -54,7 +54,7 @@ Messages = list[WriterCommitMessage | None]
 
 @frozen
 class Commit(WriterCommitMessage):  # type: ignore[misc, unused-ignore]
-    """What a partition has sent.
+    """The counts of messages that a partition has sent.
 
     Args:
       counts: The number of messages of each destination.

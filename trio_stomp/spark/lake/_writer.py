@@ -32,7 +32,7 @@ MAX_BYTES = 64 << 20
 
 
 class Totals(NamedTuple):
-    """What a writer has done.
+    """The counts of messages and rows of a writer.
 
     Args:
       messages: The messages that were new.

@@ -41,7 +41,7 @@ class SidecarError(Exception):
 
 @frozen
 class Sidecar:
-    """What a sidecar does.
+    """The settings of a sidecar.
 
     Args:
       source: The options of the source.
