@@ -8,7 +8,7 @@ import trio
 from attrs import define, field, frozen
 
 from trio_stomp.base import CloseReason
-from trio_stomp.broker import Client, Outbox
+from trio_stomp.broker import Guest
 from trio_stomp.protocol import Event
 from trio_stomp.transport import encode_response, relay_header
 
@@ -65,34 +65,6 @@ class Session(Protocol):
 
     async def leave(self, reason: CloseReason) -> None:
         """End the session, after all events that were put. Raises: as ``offer``."""
-
-
-class Guest(Protocol):
-    """The router's side of such a client. Its methods are called in turns of the owner."""
-
-    @property
-    def client(self) -> Client:
-        """Return the client of the router."""
-
-    @property
-    def outbox(self) -> Outbox:
-        """Return the outbox of the client's connection, which may have ended."""
-
-    @property
-    def is_noted(self) -> bool:
-        """Return whether it wants to see each MESSAGE."""
-
-    def take(self, frame: bytes) -> None:
-        """Take a frame that is no MESSAGE."""
-
-    def note(self, message: bytes) -> None:
-        """See a MESSAGE that was staged."""
-
-    def pause(self, *, paused: bool) -> None:
-        """Read no more from the client, or go on."""
-
-    def close(self) -> None:
-        """Take note that the owner has ended the session."""
 
 
 class Owner(Protocol):
