@@ -50,6 +50,10 @@ def chromium_or_skip() -> str:
     pytest.skip("CHROMIUM IS NOT THERE: the dashboard was tested in no browser")
 
 
+class CallFailed(AssertionError):
+    """Chromium answered a call with an error."""
+
+
 class Chromium:
     """A running browser, and its messages."""
 
@@ -71,7 +75,8 @@ class Chromium:
         while True:
             outcome = self._next()
             if outcome.get("id") == number:
-                assert "error" not in outcome, (method, outcome["error"])
+                if "error" in outcome:
+                    raise CallFailed(method, outcome["error"])
                 result: dict[str, Any] = outcome["result"]
                 return result
 
@@ -171,13 +176,16 @@ class Page:
         """Wait until an expression is true, and return it."""
         deadline = time.monotonic() + patience_s
         while time.monotonic() < deadline:
-            result = self.call(
-                "Runtime.evaluate",
-                expression=WAIT % expression,
-                awaitPromise=True,
-                returnByValue=True,
-            )
-            # If the page is replaced meanwhile, look again.
+            try:
+                result = self.call(
+                    "Runtime.evaluate",
+                    expression=WAIT % expression,
+                    awaitPromise=True,
+                    returnByValue=True,
+                )
+            except CallFailed:  # the page is replaced by another one
+                time.sleep(0.02)
+                continue
             value = result["result"].get("value")
             if value:
                 return value
