@@ -13,6 +13,7 @@ const { isGrave, origin, targets, waitsThere } = await load("model/letters.js");
 const { addressOf, Api } = await load("lib/api.js");
 const format = await load("lib/format.js");
 const { roundUp, span, stretches, usedBuckets, warmth } = await load("lib/charts.js");
+const { Findings, MAX_FINDINGS } = await load("model/findings.js");
 const { backOff } = await load("lib/watch.js");
 const { filled, outcome, parseHeaders, pythonSnippet, javascriptSnippet } = await load("views/try.js");
 const { together } = await load("views/cluster.js");
@@ -236,6 +237,27 @@ test("targets are counted, and topics that keep messages are known", () => {
   assert.equal(origin("/queue/DLQ.topic/a"), "/topic/a");
   for (const name of ["/queue/DLQ.", "/queue/deadletter", "/queue/trouble"]) assert.equal(origin(name), "");
   assert.ok(isGrave("/queue/DLQ.a") && isGrave("/queue/deadletter") && !isGrave("/queue/a"));
+});
+
+test("findings are kept once for each thing and rule, and bounded", () => {
+  const found = new Findings();
+  const minute = (at) => new Date(START + 60_000 * at).toISOString();
+  const take = (at, destination, more = {}) =>
+    found.take({ rule: "queue-filling", broker_id: "b", minute: minute(at), destination, text: `${at}`, ...more });
+  for (const record of [null, 7, {}, { minute: "soon" }]) found.take(record);
+  assert.equal(found.heardAt, 0);
+  take(0, "/queue/a");
+  take(1, "/queue/b");
+  take(2, "/queue/a", { text: { toString: null } });
+  take(3, "/queue/a");
+  assert.deepEqual(
+    found.list().map(({ destination, text, since }) => [destination, text, since - START]),
+    [["/queue/a", "3", 0], ["/queue/b", "1", 60_000]],
+  );
+  assert.equal(found.heardAt - START, 180_000);
+  for (let number = 0; number < MAX_FINDINGS; number++) take(4, `/queue/${number}`);
+  assert.equal(found.list().length, MAX_FINDINGS);
+  assert.equal(found.list().at(-1).destination, "/queue/0");
 });
 
 test("delays between attempts grow, vary at random, and are bounded", () => {

@@ -12,9 +12,11 @@ from tests.support.foreign import PythonPeer, running_broker
 OFTEN = ("--diag-interval-s", "0.2")
 VIEWS = (
     "overview", "connections", "destinations", "queues", "durables", "streams", "schedules",
-    "last-values", "latency", "events", "explain", "settings", "try",
+    "last-values", "latency", "events", "insight", "explain", "settings", "try",
 )  # fmt: skip
-ASKING = ("durables", "streams", "explain", "schedules", "last-values", "settings", "try")
+ASKING = (
+    "durables", "streams", "insight", "explain", "schedules", "last-values", "settings", "try",
+)  # fmt: skip
 """Views that are empty until the user submits a query."""
 MARKUP = "<img src=x onerror=alert(1)>"
 USERS = ("anna", "bob", "carl", "dora")

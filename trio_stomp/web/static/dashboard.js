@@ -12,6 +12,7 @@ import { Destinations } from "./views/destinations.js";
 import { Durables } from "./views/durables.js";
 import { Events } from "./views/events.js";
 import { Explain } from "./views/explain.js";
+import { Insight } from "./views/insight.js";
 import { LastValues } from "./views/last_values.js";
 import { Latency } from "./views/latency.js";
 import { Overview } from "./views/overview.js";
@@ -28,9 +29,9 @@ import { Try } from "./views/try.js";
 const THEMES = { auto: ["◐", "Auto"], light: ["○", "Light"], dark: ["●", "Dark"] };
 const NEXT_THEME = { auto: "light", light: "dark", dark: "auto" };
 const STALE_INTERVALS = 2.5;
+/** Views that need no right to monitor: of what is the user's own, and of topics. */
+const OWN = new Set(["try", "durables", "schedules", "last-values", "insight"]);
 /** Views of a single thing, with the view that lists such things. */
-/** Views of what is the user's own, which need no right to monitor. */
-const OWN = new Set(["try", "durables", "schedules", "last-values"]);
 const PARENTS = { queue: "queues", connection: "connections", stream: "streams" };
 
 const model = new Model();
@@ -59,6 +60,7 @@ const views = {
   cluster: new Cluster(context),
   latency: new Latency(context),
   events: new Events(context),
+  insight: new Insight(context),
   explain: new Explain({ ...context, subscribers: new Subscribers(context) }),
   settings: new Settings(context),
   try: new Try(context),
@@ -123,7 +125,7 @@ function askForLogin({ code, message }) {
   const user = watch.credentials?.login ?? "";
   const may =
     code === "not-authorized"
-      ? `${user || "An anonymous user"} may not monitor this broker (${message}). Log in as a user who may. What is your own is shown without that: Durables, Schedules, Last values, Try it.`
+      ? `${user || "An anonymous user"} may not monitor this broker (${message}). Log in as a user who may. What is your own is shown without that: Durables, Schedules, Last values, Insight, Try it.`
       : "";
   say(byId("login-why"), REASONS[code] ?? (may || message));
   const { login, passcode } = byId("login-form").elements;
