@@ -4,9 +4,11 @@ import json
 from contextlib import AbstractAsyncContextManager
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 import pytest
 import trio
+from prometheus_client.parser import text_string_to_metric_families
 
 from tests.support.cluster_nodes import (
     STORED,
@@ -167,3 +169,94 @@ async def test_the_command_shows_and_drains_partitions(
         assert b"503 " in await here.nodes[0].page("/readyz")
         assert "n1 owns" in await run("move", "n1", "--partition", "1")
         assert "same state" in await run("verify", "--partition", "1")
+
+
+async def answer(node: Node, path: str) -> Any:
+    """Return the JSON of a page."""
+    page = await node.page(path)
+    assert page.startswith(b"HTTP/1.1 200 "), page.decode()
+    return json.loads(page.partition(b"\r\n\r\n")[2])
+
+
+async def sees_both(node: Node) -> bool:
+    """Return whether a node knows the sessions of all nodes."""
+    listed = await answer(node, "/connz?state=open")
+    return {each["node"] for each in listed["connections"]} == {"n0", "n1"}
+
+
+async def test_every_node_answers_for_all_partitions_and_nodes(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("trio_stomp.startup._partitions.BALANCE_S", 0.2)
+    monkeypatch.setattr("trio_stomp.startup.pages._peers.LOOK_S", 0.2)
+    async with parted(tmp_path) as here:
+        await eventually(partial(are_spread, here))
+        first, second = here.nodes
+        await put(here, first, b"x", b"y")
+        client = await here.client(second)
+        await client.send("SUBSCRIBE", {"destination": NAMES[0], "id": "1", "receipt": "s"})
+        await client.receive_until_receipt("s")
+        for node in here.nodes:
+            await eventually(partial(sees_both, node))
+            listed = await answer(node, "/api/v1/queues?sort=name&limit=2&offset=1")
+            assert [each["destination"] for each in listed["queues"]] == sorted(NAMES)[1:]
+            for each in listed["queues"]:
+                assert each["partition"] == PLACEMENT.of(each["destination"])
+            assert (listed["total"], listed["count"], listed["offset"]) == (3, 2, 1)
+            fullest = await answer(node, "/queuez?limit=1&state=waiting")
+            assert fullest["queues"][0]["destination"] in NAMES
+            overview = await answer(node, "/api/v1/overview")
+            assert overview["messages"]["received_total"] == 6
+            assert overview["session"]["stomp_connected"] == 2
+            assert overview["session"]["subscriptions"] == 1
+            assert set(overview["cluster"]["owners"]) == {"n0", "n1"}
+            part = await answer(node, "/api/v1/overview?partition=1")
+            assert part["messages"]["received_total"] == 2
+            alone = await answer(node, "/api/v1/overview?node=n1")
+            assert alone["session"]["stomp_connected"] == 1
+            assert b"is no node" in await node.page("/api/v1/overview?node=n7")
+            assert b"400 " in await node.page("/api/v1/queues?limit=1001")
+
+
+async def test_any_node_shows_and_closes_a_connection_of_another(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("trio_stomp.startup.pages._peers.LOOK_S", 0.2)
+    async with parted(tmp_path) as here:
+        await here.owners(3)
+        first, second = here.nodes
+        client = await here.client(second)
+        await here.client(first)
+        await eventually(partial(sees_both, first))
+        listed = await answer(first, "/connz?state=open")
+        (session,) = (each["session_id"] for each in listed["connections"] if each["node"] == "n1")
+        shown = await answer(first, f"/api/v1/connection?session={session}")
+        assert shown["session_id"] == session
+        path = f"/api/v1/close?session={session}"
+        assert b"200 OK" in await first.page(path, method="POST")
+        assert (await client.receive())["code"] == "closed-by-operator"
+        assert b"404 " in await first.page("/api/v1/close?session=none", method="POST")
+
+
+async def test_metrics_of_a_node_are_those_of_its_clients_and_of_what_it_owns(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("trio_stomp.startup._partitions.BALANCE_S", 0.2)
+    async with parted(tmp_path) as here:
+        await eventually(partial(are_spread, here))
+        await put(here, here.nodes[0], b"x")
+        received: dict[str, float] = {}
+        connections = 0.0
+        for node in here.nodes:
+            page = (await node.page("/metrics")).partition(b"\r\n\r\n")[2].decode()
+            for family in text_string_to_metric_families(page):
+                for sample in family.samples:
+                    if sample.name == "trio_stomp_messages_received_total":
+                        partition = sample.labels["partition"]
+                        assert partition not in received
+                        received[partition] = sample.value
+                    if sample.name == "trio_stomp_connections" and sample.labels["version"] > "1":
+                        connections += sample.value * (sample.labels["version"] != "none")
+            assert page.count("# TYPE trio_stomp_messages_received_total ") <= 1
+        assert received == {"0": 1.0, "1": 1.0, "2": 1.0}
+        assert connections == 1

@@ -62,9 +62,9 @@ class Node:
         host, _, port = self.handle.addresses[0].rpartition(":")
         return await trio.open_tcp_stream(host, int(port))
 
-    async def page(self, path: str) -> bytes:
+    async def page(self, path: str, method: str = "GET") -> bytes:
         async with await self.stream() as stream:
-            await stream.send_all(f"GET {path} HTTP/1.1\r\nHost: localhost\r\n\r\n".encode())
+            await stream.send_all(f"{method} {path} HTTP/1.1\r\nHost: localhost\r\n\r\n".encode())
             return b"".join([data async for data in stream])
 
 

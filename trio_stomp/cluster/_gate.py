@@ -231,7 +231,7 @@ class Gate:
                 owner = self.owner
                 if owner is None:
                     await self._owner_changed.wait()
-                elif (stream := await _connect(owner)) is None:
+                elif (stream := await connect(owner)) is None:
                     await trio.sleep(RETRY_S)
                 elif owner == self.owner:
                     self.relays[scope] = owner
@@ -241,7 +241,8 @@ class Gate:
         return None
 
 
-async def _connect(owner: Contact) -> trio.SocketStream | None:
+async def connect(owner: Contact) -> trio.SocketStream | None:
+    """Return a connection to a node, or None if it cannot be reached."""
     with trio.move_on_after(ATTEMPT_S), suppress(OSError):
         return await trio.open_tcp_stream(owner.host, owner.port)
     return None

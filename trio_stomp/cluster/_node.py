@@ -81,6 +81,7 @@ class Node:
       on_renewed: Called when the lease was renewed, taken or lost.
       stop_s: How long ``serve`` may take to end in order.
       settings: Returns digests of the files and options that must be the same on all nodes.
+      router: The address and secret of the node's router, for other nodes; "" = it has none.
     """
 
     jetstream: JetStream
@@ -99,6 +100,7 @@ class Node:
     on_renewed: Callable[[], None]
     stop_s: float
     settings: Callable[[], Mapping[str, str]]
+    router: str = ""
     nodes: Sequence[NodeFigures] = ()
     """All nodes, as they reported to this one when it was last the owner."""
     _keeper: LeaseKeeper = field(init=False)
@@ -399,6 +401,7 @@ class Node:
             clients=len(self.gate.relays),
             version=self.version,
             settings=self.settings(),
+            router=self.router,
         )
 
     async def _take_digest(self, position: int) -> Digest:

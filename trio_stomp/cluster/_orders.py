@@ -39,6 +39,7 @@ class Report:
       position: The sequence of the last entry of the log that it has applied.
       clients: The number of clients that it relays.
       settings: Digests of the files and options that must be the same on all nodes.
+      router: The address and secret of its router, for other nodes, or "" without partitions.
     """
 
     node: str
@@ -48,6 +49,7 @@ class Report:
     clients: int
     version: str
     settings: Mapping[str, str] = field(factory=dict)
+    router: str = field(default="", repr=False)
 
 
 @frozen

@@ -107,6 +107,8 @@ class Host:
       handle: The handle of the node.
       digests: The digests of the configuration that all nodes share.
       beside: What runs beside the broker; None = nothing.
+      router: The address and secret of the node's router, for other nodes, or "".
+      server: The broker, while it serves.
     """
 
     settings: Settings
@@ -118,8 +120,9 @@ class Host:
     handle: ServerHandle
     digests: Mapping[str, str]
     beside: Callable[[Server], Awaitable[None]] | None = None
+    router: str = ""
+    server: Server | None = None
     _serving: ServerHandle | None = None
-    _server: Server | None = None
     _must_stop: bool = False
 
     async def accept(self, gate: Gate, clients: trio.Nursery) -> None:
@@ -134,7 +137,7 @@ class Host:
         """Run the broker of the cluster. Errors and checkpoints as those of ``serve``."""
 
         def guard(server: Server) -> None:
-            self._server = server
+            self.server = server
             server.broker.queues.may_hand_out = lambda: node.is_owner
             owned = server.cluster = _Owned(node, store)
             if self.settings.cluster.on_engine_loss == REFUSE and server.committer is not None:
@@ -151,11 +154,11 @@ class Host:
                     self._serving = await tasks.start(serve_one, self.settings, None, embedding)
                     if self._must_stop:
                         self._serving.stop(GRACE_S)
-                    elif self._server is not None:
-                        inside = InnerServer(self._server)
+                    elif self.server is not None:
+                        inside = InnerServer(self.server)
                         node.gate.settle(inside)
                         if self.beside is not None:
-                            others.start_soon(self.beside, self._server)
+                            others.start_soon(self.beside, self.server)
                 others.cancel_scope.cancel()
         except BaseExceptionGroup as group:
             raise innermost(group) from None
@@ -163,7 +166,7 @@ class Host:
             node.gate.settle(None)
             if inside is not None:
                 inside.ended.set()
-            self._serving = self._server = None
+            self._serving = self.server = None
             self._must_stop = False
 
     def stop_serving(self) -> None:
@@ -174,8 +177,8 @@ class Host:
 
     def wake(self) -> None:
         """Make the broker hand out messages again, if it waited for the lease."""
-        if self._server is not None:
-            self._server.inbox.wake()
+        if self.server is not None:
+            self.server.inbox.wake()
 
     async def reload(self, settings: Settings | None) -> Changes:
         """Implement ``ServerHandle.reload``."""
@@ -216,7 +219,7 @@ async def _open_host(settings: Settings, embedding: Embedding, stack: AsyncExitS
     """Open the ports of a node."""
     names = ClusterNames(settings.cluster.cluster_name)
     entrances = await open_node(settings, embedding, stack)
-    link, contact = await open_link(settings, names, stack)
+    link, contact = await open_link(settings, 0, stack)
     handle = handle_of(entrances, embedding.feed)
     return Host(
         settings,
@@ -246,18 +249,18 @@ async def open_node(
 
 
 async def open_link(
-    settings: Settings, names: ClusterNames, stack: AsyncExitStack
+    settings: Settings, offset: int, stack: AsyncExitStack
 ) -> tuple[trio.SocketListener, Contact]:
-    """Open the port for other nodes: that of the settings for the first partition, and so on.
+    """Open a port for other nodes: that of the settings for the first partition, and so on.
 
     Raises:
       OptionError: the name of the node is not valid.
       OSError: listening on the address failed.
     """
     node = settings.cluster.node or socket.gethostname().partition(".")[0]
-    names.node(node)  # raises if it is not a valid name
+    ClusterNames(settings.cluster.cluster_name).node(node)  # raises if it is not a valid name
     host, _, port = settings.cluster.node_address.rpartition(":")
-    host, number = host.strip("[]"), int(port) + names.partition if int(port) else 0
+    host, number = host.strip("[]"), int(port) + offset if int(port) else 0
     link, *others = await trio.open_tcp_listeners(number, host=host)
     for each in (link, *others):
         stack.push_async_callback(trio.aclose_forcefully, each)
@@ -324,6 +327,7 @@ def make_node(host: Host, jetstream: JetStream, snapshots: CommitLog) -> Node:
         on_renewed=host.wake,
         stop_s=server.drain_s + GRACE_S + PATIENCE_S,
         settings=lambda: host.digests,
+        router=host.router,
     )
     return node
 

@@ -23,14 +23,16 @@ from trio_stomp.cluster import (
     Node,
     ask_nodes,
     check_alone,
+    connect,
     heir_of,
     open_engine,
     open_log,
 )
 from trio_stomp.cluster.routing import MAX_PARTITIONS, Forwarder, Placement, Router, make_core
 from trio_stomp.config import Settings
+from trio_stomp.diag import Figures, Reporter
 from trio_stomp.nats import JetStream, NatsError, open_client
-from trio_stomp.server import Changes, EventFeed, Server, ServerEvent, ServerHandle
+from trio_stomp.server import Changes, Entrance, EventFeed, Server, ServerEvent, ServerHandle
 from trio_stomp.startup._alike import digests
 from trio_stomp.startup._engine_access import nats_options
 from trio_stomp.startup._entrances import Listeners, handle_of
@@ -43,10 +45,10 @@ from trio_stomp.startup._node import (
     open_link,
     open_node,
 )
-from trio_stomp.startup._partition_pages import ask_owners
 from trio_stomp.startup._serve import Embedding, serve_one
+from trio_stomp.startup.pages import Peers, answer_for_all
 from trio_stomp.store._options import StoreOptions
-from trio_stomp.web import Site
+from trio_stomp.web import Site, add_node_metrics
 
 logger = logging.getLogger("trio_stomp")
 
@@ -91,10 +93,11 @@ async def _serve_layout(
     _warn(options.node_address)
     digested = await trio.to_thread.run_sync(digests, settings)
     placement = Placement(layout.partitions, layout.colocate)
+    link, contact = await open_link(settings, layout.partitions, stack)
     hosts = []
     for number in range(layout.partitions):
         names = ClusterNames(options.cluster_name, number)
-        link, contact = await open_link(settings, names, stack)
+        owner_link, owner_contact = await open_link(settings, number, stack)
         core = partial(make_core, placement, number)
         ours = evolve(embedding, feed=EventFeed(), make_core=core)
         hosts.append(
@@ -103,13 +106,14 @@ async def _serve_layout(
                 ours,
                 names=names,
                 entrances=[],
-                link=link,
-                contact=contact,
+                link=owner_link,
+                contact=owner_contact,
                 handle=handle,
                 digests=digested,
             )
         )
     first = hosts[0]
+    first.router = str(contact)
     nats = nats_options(options, f"trio_stomp {first.contact.node}")
     async with open_client(nats, on_fault=log_fault) as client:
         jetstream = await open_engine(
@@ -122,7 +126,10 @@ async def _serve_layout(
         nodes = [make_node(host, jetstream, log) for host, log in zip(hosts, logs, strict=True)]
         for number, host in enumerate(hosts):
             host.beside = partial(_forward, number, placement, [node.gate for node in nodes])
-        front = Front(settings, evolve(embedding, entrances=entrances), nodes, placement)
+        entrances.append(Entrance(link, "off", contact.secret.encode()))
+        peers = Peers(contact, connect)
+        ours = evolve(embedding, entrances=entrances)
+        front = Front(settings, ours, nodes, placement=placement, hosts=hosts, peers=peers)
         handle.on_reload = partial(_reload, front, hosts)
         try:
             await _run(front, jetstream, handle, task_status)
@@ -180,12 +187,16 @@ class Front:
       embedding: With the entrances for clients.
       nodes: Those of the partitions, in order.
       placement: The partition of each destination.
+      hosts: Their hosts.
+      peers: The routers of all nodes.
     """
 
     settings: Settings
     embedding: Embedding
     nodes: list[Node]
     placement: Placement
+    hosts: Sequence[Host]
+    peers: Peers
     handle: ServerHandle = field(init=False)
 
     async def serve(self, tasks: trio.Nursery, started: trio.TaskStatus[ServerHandle]) -> None:
@@ -200,7 +211,9 @@ class Front:
         def join(server: Server) -> None:
             server.cluster = self
             assert isinstance(server.pages, Site)
-            ask_owners(server.pages, self.placement, gates, self.settings.frames.max_body_bytes)
+            add_node_metrics(server.pages, server, _figures(server), self.settings.web, self._owned)
+            largest = self.settings.frames.max_body_bytes
+            answer_for_all(server.pages, self.placement, gates, self.peers, largest)
             assert isinstance(server.broker, Router)
             server.broker.owners.join(server.dispatcher, tasks.start_soon)
 
@@ -210,6 +223,13 @@ class Front:
             make_core=partial(Router, placement=self.placement, gates=gates),
         )
         await serve_one(front_settings(self.settings), None, embedding, started)
+
+    def _owned(self) -> dict[int, tuple[Server, Figures]]:
+        """Return the brokers of the partitions that this node owns."""
+        servers = {number: host.server for number, host in enumerate(self.hosts)}
+        return {
+            number: (each, _figures(each)) for number, each in servers.items() if each is not None
+        }
 
     def doubts(self) -> str:
         """Implement ``Cluster.doubts``."""
@@ -234,6 +254,11 @@ class Front:
             append_s=sum(one.append_s for one in each),
             nodes=next((one.nodes for one in each if one.nodes), ()),
         )
+
+
+def _figures(server: Server) -> Figures:
+    assert isinstance(server.diagnostics, Reporter)
+    return server.diagnostics.figures
 
 
 def front_settings(settings: Settings) -> Settings:
@@ -269,7 +294,7 @@ async def _run(
             async with trio.open_nursery() as serving:
                 front.handle = await serving.start(_serve, front, tasks)
                 handle.on_connect = lambda stream: front.handle.on_connect(stream)
-                tasks.start_soon(_balance, front.nodes, jetstream, balancing)
+                tasks.start_soon(_beside, front, jetstream, balancing)
                 task_status.started(handle)
                 await handle.wait_stopping()
                 front.handle.stop(handle.grace_s)
@@ -288,14 +313,21 @@ async def _serve(
     await front.serve(tasks, task_status)
 
 
-async def _balance(nodes: list[Node], jetstream: JetStream, scope: trio.CancelScope) -> None:
-    """Hand partitions over while another node owns fewer, until the scope is cancelled."""
+async def _beside(front: Front, jetstream: JetStream, scope: trio.CancelScope) -> None:
+    """Balance partitions, and watch for other nodes, until the scope is cancelled."""
     with scope:
-        while True:
-            await trio.sleep(BALANCE_S)
-            owned = [node for node in nodes if node.is_owner]
-            if owned and all(node.owner for node in nodes):
-                await _hand_over(owned[-1], [node.owner for node in nodes], jetstream)
+        async with trio.open_nursery() as tasks:
+            tasks.start_soon(_balance, front.nodes, jetstream)
+            tasks.start_soon(front.peers.watch, jetstream, front.nodes[0].names)
+
+
+async def _balance(nodes: list[Node], jetstream: JetStream) -> None:
+    """Hand partitions over while another node owns fewer."""
+    while True:
+        await trio.sleep(BALANCE_S)
+        owned = [node for node in nodes if node.is_owner]
+        if owned and all(node.owner for node in nodes):
+            await _hand_over(owned[-1], [node.owner for node in nodes], jetstream)
 
 
 async def _hand_over(node: Node, owners: list[str], jetstream: JetStream) -> None:

@@ -7,10 +7,13 @@ dashboard, which it receives like any STOMP client (``static/``).
 """
 
 from trio_stomp.web._options import WebOptions as WebOptions
+from trio_stomp.web._pages import add_node_metrics as add_node_metrics
 from trio_stomp.web._pages import add_pages as add_pages
 from trio_stomp.web._pieces import in_one as in_one
+from trio_stomp.web._query import Number as Number
 from trio_stomp.web._routes import respond as respond
 from trio_stomp.web._site import Page as Page
 from trio_stomp.web._site import Site as Site
+from trio_stomp.web.management import PAGES as PAGES
 from trio_stomp.web.management import Core as Core
 from trio_stomp.web.management import add_interface as add_interface

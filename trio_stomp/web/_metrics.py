@@ -9,7 +9,7 @@ the same moment, and so is its part of the totals; those of two items may be som
 
 import platform
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 from attrs import define, field, frozen
 from prometheus_client import Metric
@@ -130,19 +130,31 @@ class BrokerCollector:
     def __attrs_post_init__(self) -> None:
         self._ranking = Ranking(self.limit)
 
+    def collecting(self) -> Pieces[Families]:
+        """Implement ``Collector.collecting``: all metrics of a broker."""
+        return self.collect((yield from self.counting()))
+
     def collect(self, counted: Counted) -> Families:
         """Yield all metrics: those of ``counted``, and the others as of this moment."""
+        yield from self.of_process(counted.present)
+        yield from self.of_messages(counted)
+
+    def of_process(self, present: "Present") -> Families:
+        """Yield the metrics of the process and its connections, without those of ``of_rooms``."""
         yield from self._about()
-        yield from self._connections(counted.present)
+        yield from self._connections(present)
+        yield from process_figures(self.figures.open_files())
+
+    def of_messages(self, counted: Counted) -> Families:
+        """Yield the metrics of messaging: destinations, queues, the store, memory."""
         yield from self._messages(counted.times)
         yield from self._fates()
         yield from self._queues(counted.queues)
         yield from self._stale()
         yield from self._destinations(counted.counted)
-        yield from self._room()
+        yield from self.of_rooms()
         yield from self._store()
         yield from self._cluster()
-        yield from process_figures(self.figures.open_files())
 
     def counting(self) -> Pieces[Counted]:
         """Count connections, destinations and queues in pieces. Only one count runs at a time."""
@@ -170,10 +182,6 @@ class BrokerCollector:
         yield from gauges("build_info", "What runs.", ("version", "python"), [(said, 1)])
         is_ready = not self.server.why_unready()
         yield gauge("ready", "Whether the broker is ready for more clients (/readyz).", is_ready)
-        times = self.figures.turns()
-        yield histogram(
-            "event_loop_lag_seconds", "Time for which turns occupied the event loop.", times
-        )
 
     def _connections(self, present: "Present") -> Families:
         server = self.server
@@ -313,8 +321,13 @@ class BrokerCollector:
             values = [((each,), counts[index]) for each, counts in counted.items()]
             yield from counters(name, help, ("destination",), values)
 
-    def _room(self) -> Families:
+    def of_rooms(self) -> Families:
+        """Yield the metrics of the dispatcher, and of its memory and input."""
         server = self.server
+        times = self.figures.turns()
+        yield histogram(
+            "event_loop_lag_seconds", "Time for which turns occupied the event loop.", times
+        )
         memory, inbox = server.memory, server.inbox
         yield gauge("memory_budget_bytes", "Limit on bytes of messages.", memory.limit_bytes)
         yield gauge("memory_used_bytes", "Bytes of messages.", memory.charged_bytes)
@@ -373,15 +386,22 @@ def _kinds(kinds: Mapping[tuple[str, str], int]) -> Iterator[tuple[tuple[str, ..
             yield (way, tls, version), kinds.get((name, version), 0)
 
 
+class Collector(Protocol):
+    """Collects metrics in pieces."""
+
+    def collecting(self) -> Pieces[Families]:
+        """Count in pieces. Return the metrics, each made when it is asked for."""
+
+
 @define(eq=False, repr=False)
 class Metrics:
     """The page ``/metrics``.
 
     Args:
-      collector: The collector of the broker's metrics.
+      collector: Collects them.
     """
 
-    collector: BrokerCollector
+    collector: "Collector"
 
     def answer(self, request: HttpRequest, _identity: Identity = ANONYMOUS) -> Pieces[Answer]:
         """All metrics, in the format that the request accepts."""
@@ -393,9 +413,9 @@ class Metrics:
             # An invalid version: answer in plain text, which every client understands.
             encode, content_type = choose_encoder("")
         yield
-        counted = yield from self.collector.counting()
+        families = yield from self.collector.collecting()
         pieces: list[bytes] = []
-        for metric in self.collector.collect(counted):
+        for metric in families:
             if metric is not None:
                 for piece in encoded(metric, encode):
                     pieces.append(piece.removesuffix(_END))

@@ -12,6 +12,7 @@ from trio_stomp.web._site import Page, Site
 if TYPE_CHECKING:
     from trio_stomp.diag import Figures
     from trio_stomp.server import Server
+    from trio_stomp.web._node_metrics import Owned
 
 _NO_LIBRARY = (
     "/metrics needs prometheus-client on the broker's side: pip install prometheus-client\n"
@@ -32,6 +33,27 @@ def add_pages(
     """
     site.pages["/healthz"] = page(in_one(Health(server, figures, Disk(data_dir)).healthz))
     site.pages["/metrics"] = _metrics(server, figures, options)
+
+
+def add_node_metrics(
+    site: Site, server: "Server", figures: "Figures", options: WebOptions, owned: "Owned"
+) -> None:
+    """Let the site of a node's router answer ``/metrics`` for the node.
+
+    Args:
+      site: The site, which has pages.
+      server: The router's server.
+      figures: Its figures.
+      options: The options of the pages.
+      owned: Returns the brokers of the partitions that the node owns at the moment.
+    """
+    try:
+        from trio_stomp.web._metrics import BrokerCollector, Metrics
+        from trio_stomp.web._node_metrics import NodeCollector
+    except ImportError:
+        return  # the page says what is missing
+    router = BrokerCollector(server, figures, options.metrics_destinations)
+    site.pages["/metrics"] = page(Metrics(NodeCollector(router, owned)).answer)
 
 
 def _metrics(server: "Server", figures: "Figures", options: WebOptions) -> Page:

@@ -6,4 +6,5 @@ Does not handle: what they do to messages (``broker.managing``).
 """
 
 from trio_stomp.web.management._core import Core as Core
+from trio_stomp.web.management._interface import PAGES as PAGES
 from trio_stomp.web.management._interface import add_interface as add_interface

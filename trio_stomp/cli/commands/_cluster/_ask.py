@@ -110,7 +110,10 @@ async def _nodes(names: "ClusterNames", jetstream: "JetStream") -> list[Row]:
     """Return the report of each node, by name."""
     from trio_stomp.cluster import ask_nodes
 
-    return await ask_nodes(jetstream.client, names, {}, ANSWERS_S)
+    rows = await ask_nodes(jetstream.client, names, {}, ANSWERS_S)
+    for row in rows:
+        row.pop("router", None)  # it has a secret of the nodes
+    return rows
 
 
 def _owner_of(nodes: list[Row]) -> str:
