@@ -19,6 +19,7 @@ from tests.support.cluster_nodes import (
     refused,
     settings,
 )
+from trio_stomp import Settings
 from trio_stomp.base import OptionError
 from trio_stomp.cli._main import main
 from trio_stomp.cluster.routing import Placement
@@ -260,3 +261,43 @@ async def test_metrics_of_a_node_are_those_of_its_clients_and_of_what_it_owns(
             assert page.count("# TYPE trio_stomp_messages_received_total ") <= 1
         assert received == {"0": 1.0, "1": 1.0, "2": 1.0}
         assert connections == 1
+
+
+async def test_the_store_of_a_broker_that_was_alone_moves_into_partitions(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    alone = Node("alone", Settings.of(data_dir=str(tmp_path / "alone"), port=0))
+    async with cluster(tmp_path, 0) as here:
+
+        async def run(*words: str) -> tuple[int, str]:
+            argv = ["cluster", *words, "--cluster", str(here.server.address)]
+            code = await trio.to_thread.run_sync(main, argv)
+            return code, "".join(capsys.readouterr())
+
+        await here.tasks.start(alone.run)
+        client = await here.client(alone)
+        for name in NAMES:
+            await client.publish(name, b"a", b"b", headers=STORED, receipt=True)
+            topic = name.replace("queue", "topic")
+            retained = {**STORED, "retain": "set"}
+            await client.publish(topic, b"last", headers=retained, receipt=True)
+            later = {**STORED, "AMQ_SCHEDULED_DELAY": "600000"}
+            await client.publish(name, b"later", headers=later, receipt=True)
+        alone.handle.stop()
+        await alone.ended.wait()
+        new = "--cluster-replicas", "1", "--cluster-partitions", "3", str(tmp_path / "alone")
+        code, shown = await run("import", *new)
+        assert (code, "filled: messages: 12" in shown) == (0, True), shown
+        code, shown = await run("import", *new)
+        assert (code, "has been used" in shown) == (2, True), shown
+        for name in ("n0", "n1"):
+            await here.start(name, cluster_partitions=3)
+        await here.owners(3)
+        first, second = here.nodes
+        left = await answer(second, "/api/v1/schedules")
+        assert sorted(each["partition"] for each in left["schedules"]) == [0, 1, 2]
+        values = await answer(first, "/api/v1/last-values")
+        assert [each["partition"] for each in values["last_values"]] == [
+            PLACEMENT.of(each["destination"]) for each in values["last_values"]
+        ]
+        assert await take(here, second, 6) == {name: [b"a", b"b"] for name in NAMES}

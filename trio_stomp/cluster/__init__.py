@@ -23,6 +23,7 @@ from trio_stomp.cluster._lease import Claim as Claim
 from trio_stomp.cluster._lease import Lease as Lease
 from trio_stomp.cluster._lease import LeaseOptions as LeaseOptions
 from trio_stomp.cluster._local_state import LocalState as LocalState
+from trio_stomp.cluster._move_in import check_unused as check_unused
 from trio_stomp.cluster._move_in import move_in as move_in
 from trio_stomp.cluster._node import Node as Node
 from trio_stomp.cluster._node import lease_of as lease_of

@@ -14,6 +14,7 @@ from trio_stomp._version import __version__
 from trio_stomp.base import MemoryBudget, noop
 from trio_stomp.broker import SOON_S, Broker, Log, Recovery, WallTime, base36
 from trio_stomp.broker import dialect as find_dialect
+from trio_stomp.broker.forwarding import check_none
 from trio_stomp.config import Change, Settings, adopt, own, policy_book, put, toml
 from trio_stomp.diag import Reporter
 from trio_stomp.protocol import Codecs
@@ -227,7 +228,13 @@ def _authenticator(
 
 
 async def _restore(server: Server, store: Store, recovered: Recovered) -> None:
-    """Restore the stored state. Checkpoint: always."""
+    """Restore the stored state. Checkpoint: always.
+
+    Raises:
+      StoreError: It has messages for other partitions, and there are none.
+    """
+    if server.broker.forwards.is_elsewhere is None:
+        check_none(recovered.places)
     recovery = Recovery(server.broker, recovered, store.read)
     await trio.to_thread.run_sync(recovery.run)
     for line in recovery.failures:

@@ -6,7 +6,8 @@ and are sent on once that is stored. Each has an id for duplicate detection that
 id here, so it can be sent on again after a crash.
 """
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING
 
 from attrs import define, evolve, field
 
@@ -26,9 +27,31 @@ from trio_stomp.broker.headers import (
 from trio_stomp.broker.names import Kind, check_length, classify
 from trio_stomp.broker.queues import Overflow, cost_alone, head_lines
 from trio_stomp.frames import Head
+from trio_stomp.store import StoreError
+
+if TYPE_CHECKING:
+    from trio_stomp.store import PlaceState
 
 FORWARDS = "forwards:"
 """Their place in the store."""
+
+
+def check_none(places: "Mapping[tuple[str, int], PlaceState]") -> None:
+    """Check that a store has no messages for other brokers, before a broker without others uses it.
+
+    Args:
+      places: The store's, by name and level.
+
+    Raises:
+      StoreError: It has: nobody would send them on.
+    """
+    count = sum(state.count for (place, _), state in places.items() if place == FORWARDS)
+    if count:
+        raise StoreError(
+            f"the store has {count} messages of transactions for other partitions of a cluster,"
+            " which a broker without partitions cannot send on: move the store into a new cluster"
+            " with partitions (trio-stomp cluster import --cluster-partitions N)"
+        )
 
 
 @define(eq=False, repr=False)

@@ -10,6 +10,7 @@ from trio_stomp.broker.streams._stream import Stream as Stream
 from trio_stomp.broker.streams._stream import StreamRun as StreamRun
 from trio_stomp.broker.streams._stream_queries import StreamQueries as StreamQueries
 from trio_stomp.broker.streams._stream_reader import StreamReader as StreamReader
+from trio_stomp.broker.streams._streams import FIRST as FIRST
 from trio_stomp.broker.streams._streams import Retention as Retention
 from trio_stomp.broker.streams._streams import Streams as Streams
 from trio_stomp.broker.streams._streams import stream_name as stream_name

@@ -2,6 +2,7 @@
 
 import argparse
 import json
+from collections import Counter
 from contextlib import ExitStack
 from typing import TYPE_CHECKING, Any
 
@@ -280,15 +281,28 @@ async def vacate(
 
 
 async def move_in(given: argparse.Namespace, names: "ClusterNames", jetstream: "JetStream") -> Row:
-    """Fill a new cluster from ``given.view``, and return what it has.
+    """Fill a new cluster from ``given.view``, and return what its partitions have together.
 
     Raises:
       OptionError: The cluster was used, or the servers do not fit.
       StoreError: The store cannot be read, or the servers cannot store the records.
       NatsError: There is no answer.
     """
-    from trio_stomp.cluster import move_in, open_engine
+    from trio_stomp.broker import dialect
+    from trio_stomp.cluster import Layout, check_unused, move_in, open_engine
+    from trio_stomp.cluster.routing import Parting, Placement
 
-    replicas = given.cluster_replicas
-    await open_engine(jetstream.client, names, replicas, ENGINE_S)
-    return dict(await move_in(jetstream, names, given.view))
+    count, colocate = given.cluster_partitions, " ".join(given.cluster_colocate.split())
+    placement = Placement(count, colocate)
+    layout = Layout(count, colocate) if count > 1 else Layout()
+    await open_engine(jetstream.client, names, given.cluster_replicas, ENGINE_S, layout)
+    parts = [evolve(names, partition=number) for number in range(count)]
+    for part in parts:
+        await check_unused(jetstream, part)
+    if count == 1:
+        return dict(await move_in(jetstream, names, given.view))
+    whole = await trio.to_thread.run_sync(Parting, given.view, placement, dialect(given.dialect))
+    found: Counter[str] = Counter()
+    for part in parts:
+        found.update(await move_in(jetstream, part, whole.part(part.partition), is_only=False))
+    return dict(found)

@@ -94,6 +94,9 @@ def make_parser() -> Parser:
         elif name == "import":
             add("source", metavar="DIR|URL", help="its --data-dir or --store-url")
             add("--cluster-replicas", type=int, default=3, metavar="N", help="as for the nodes")
+            add("--cluster-partitions", type=int, default=1, metavar="N", help="as for the nodes")
+            add("--cluster-colocate", default="", metavar="GROUPS", help="as for the nodes")
+            add("--dialect", default="native", help="of the names in scheduled messages")
         if name == "status":
             add("--partition", type=int, metavar="N", help="one partition, from 0; else all")
         elif name in ("move", "verify"):
