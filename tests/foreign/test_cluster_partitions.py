@@ -301,3 +301,57 @@ async def test_the_store_of_a_broker_that_was_alone_moves_into_partitions(
             PLACEMENT.of(each["destination"]) for each in values["last_values"]
         ]
         assert await take(here, second, 6) == {name: [b"a", b"b"] for name in NAMES}
+
+
+async def test_without_its_engine_each_partition_may_refuse_persistent_messages(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Clients at one node: it owns some of the partitions, and another one owns the others."""
+    monkeypatch.setattr("trio_stomp.startup._partitions.BALANCE_S", 0.2)
+    monkeypatch.setattr("trio_stomp.startup._node.DOUBT_S", 0.3)
+    async with cluster(tmp_path, 2, cluster_partitions=3, on_engine_loss="refuse") as here:
+        await eventually(partial(are_spread, here))
+        node, other = here.nodes
+        waiting = [await here.client(node) for _ in NAMES]
+        late = [await here.client(node) for _ in NAMES]
+        here.server.kill()
+        for client, name in zip(waiting, NAMES, strict=True):
+            headers = {"destination": name, "receipt": "r", **STORED}
+            await client.send("SEND", headers, b"in doubt")
+            assert "not known whether" in (await client.expect_error("storage"))["message"]
+        for client, name in zip(late, NAMES, strict=True):
+            headers = {"destination": name, "receipt": "r", **STORED}
+            await client.send("SEND", headers, b"refused")
+            error = await client.expect_error("storage")
+            assert "nothing of this was stored" in error["message"]
+        passing = await here.client(node)
+        for name in NAMES:  # what is not stored works
+            await passing.publish(name.replace("queue", "topic"), b"passes", receipt=True)
+        for each in (node, other):
+            await eventually(partial(is_ready, each, b"503 "))
+        here.server.start()
+        for each in (node, other):
+            await eventually(partial(is_ready, each, b"200 "))
+        await here.owners(3)
+        for name in NAMES:
+            client = await here.client(other)
+            await client.publish(name, b"stored", headers=STORED, receipt=True)
+        found = await drained(here, node, b"stored")
+        for bodies in found.values():
+            assert set(bodies) <= {b"in doubt", b"stored"}
+
+
+async def is_ready(node: Node, status: bytes) -> bool:
+    return status in await node.page("/readyz")
+
+
+async def drained(here: Cluster, node: Node, last: bytes) -> dict[str, list[bytes]]:
+    """Consume the queue of each partition until a last body, and return the bodies by queue."""
+    found: dict[str, list[bytes]] = {}
+    for name in NAMES:
+        client = await here.client(node)
+        await client.send("SUBSCRIBE", {"destination": name, "id": "1"})
+        found[name] = []
+        while last not in found[name]:
+            found[name].append((await client.receive()).body)
+    return found
