@@ -8,13 +8,13 @@ Does not handle: serving clients as the owner; see ``server``.
 from trio_stomp.cluster._commit_log import CommitLog as CommitLog
 from trio_stomp.cluster._commit_log import InDoubt as InDoubt
 from trio_stomp.cluster._commit_log import LogEntry as LogEntry
+from trio_stomp.cluster._dial import Contact as Contact
+from trio_stomp.cluster._dial import Dialer as Dialer
 from trio_stomp.cluster._engine import ClusterNames as ClusterNames
 from trio_stomp.cluster._engine import Layout as Layout
 from trio_stomp.cluster._engine import open_engine as open_engine
 from trio_stomp.cluster._engine import open_log as open_log
-from trio_stomp.cluster._gate import Contact as Contact
 from trio_stomp.cluster._gate import Gate as Gate
-from trio_stomp.cluster._gate import connect as connect
 from trio_stomp.cluster._jetstream_log import JetStreamLog as JetStreamLog
 from trio_stomp.cluster._keeper import LeaseKeeper as LeaseKeeper
 from trio_stomp.cluster._keeper import keep_leases as keep_leases

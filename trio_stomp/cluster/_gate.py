@@ -1,50 +1,26 @@
 """Relaying of clients: a node that does not own the cluster passes their bytes to the owner."""
 
 from collections.abc import Awaitable, Callable, Iterator, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from typing import Protocol
 
 import trio
-from attrs import define, field, frozen
+from attrs import define, field
 
 from trio_stomp.base import CloseReason
 from trio_stomp.broker import Guest
+from trio_stomp.cluster._dial import Contact, Dialer
 from trio_stomp.protocol import Event
 from trio_stomp.transport import encode_response, relay_header
+
+Stream = trio.abc.HalfCloseableStream
 
 CHUNK_BYTES = 64 * 1024
 WAIT_S = 10.0
 """How long a client may wait for an owner."""
-ATTEMPT_S = 0.5
-"""Longest time for one attempt to reach the owner."""
 RETRY_S = 0.05
 LINGER_S = 5.0
 """How long a client may send after the owner has ended its session."""
-
-
-@frozen
-class Contact:
-    """The address at which a node accepts clients that other nodes relay.
-
-    Args:
-      secret: The bytes with which relayed connections begin, as proof.
-    """
-
-    node: str
-    host: str
-    port: int
-    secret: str = field(repr=False)
-
-    def __str__(self) -> str:
-        return f"{self.host} {self.port} {self.secret}"
-
-    @classmethod
-    def parse(cls, node: str, text: str) -> "Contact | None":
-        """Return the contact that ``str`` made into this text, or None if it is invalid."""
-        words = text.split(" ")
-        if len(words) != 3 or not words[1].isdecimal():
-            return None
-        return cls(node, words[0], int(words[1]), words[2])
 
 
 class Session(Protocol):
@@ -83,6 +59,7 @@ class Gate:
     Args:
       first_s: How long a new client may be silent.
       max_clients: The number of clients above which no more are accepted.
+      dialer: Connects to the owner.
       is_draining: Load balancers are told to send no clients. Clients that come are still relayed.
       is_silent: Returns whether nothing was heard from the engine for too long.
     """
@@ -96,6 +73,7 @@ class Gate:
     """Returns whether this node still reads its state, and can own nothing so long."""
     contact: Contact | None = None
     """This node's own."""
+    dialer: Dialer = field(factory=Dialer)
     inside: Owner | None = None
     """The owner, while it serves in this process."""
     relays: dict[trio.CancelScope, Contact | None] = field(factory=dict)
@@ -144,7 +122,7 @@ class Gate:
 
     async def relay(
         self,
-        speak: Callable[[trio.SocketStream, Contact], Awaitable[None]],
+        speak: Callable[[Stream, Contact], Awaitable[None]],
         meet: Callable[[Owner], Awaitable[None]] | None = None,
     ) -> None:
         """Speak to the owner on behalf of a client, until another node is the owner.
@@ -224,14 +202,14 @@ class Gate:
             return encode_response(503, (), b"no node owns the cluster at the moment\n")
         return b""
 
-    async def _reach(self, scope: trio.CancelScope) -> tuple[trio.SocketStream, Contact] | None:
+    async def _reach(self, scope: trio.CancelScope) -> tuple[Stream, Contact] | None:
         """Return a connection to the owner, or None if there is none for too long."""
         with trio.move_on_after(WAIT_S):
             while True:
                 owner = self.owner
                 if owner is None:
                     await self._owner_changed.wait()
-                elif (stream := await connect(owner)) is None:
+                elif (stream := await self.dialer.connect(owner)) is None:
                     await trio.sleep(RETRY_S)
                 elif owner == self.owner:
                     self.relays[scope] = owner
@@ -241,14 +219,7 @@ class Gate:
         return None
 
 
-async def connect(owner: Contact) -> trio.SocketStream | None:
-    """Return a connection to a node, or None if it cannot be reached."""
-    with trio.move_on_after(ATTEMPT_S), suppress(OSError):
-        return await trio.open_tcp_stream(owner.host, owner.port)
-    return None
-
-
-async def _join(client: trio.SocketStream, owner: trio.SocketStream) -> None:
+async def _join(client: Stream, owner: Stream) -> None:
     """Copy bytes in both directions until both sides have ended or one is lost."""
     async with trio.open_nursery() as pumps:
         pumps.start_soon(_pump, client, owner)
@@ -256,7 +227,7 @@ async def _join(client: trio.SocketStream, owner: trio.SocketStream) -> None:
         pumps.cancel_scope.deadline = trio.current_time() + LINGER_S
 
 
-async def _pump(source: trio.SocketStream, into: trio.SocketStream) -> None:
+async def _pump(source: Stream, into: Stream) -> None:
     while data := await source.receive_some(CHUNK_BYTES):
         await into.send_all(data)
     await into.send_eof()

@@ -21,8 +21,9 @@ from attrs import define, field
 from trio_stomp.base import ClusterFigures, NodeFigures
 from trio_stomp.cluster._audit import digest_at
 from trio_stomp.cluster._commit_log import CommitLog, InDoubt, LogEntry
+from trio_stomp.cluster._dial import Contact
 from trio_stomp.cluster._engine import ClusterNames, open_log
-from trio_stomp.cluster._gate import Contact, Gate
+from trio_stomp.cluster._gate import Gate
 from trio_stomp.cluster._keeper import LeaseKeeper, keep_leases, lease_time
 from trio_stomp.cluster._lease import Lease, LeaseOptions
 from trio_stomp.cluster._local_state import LocalState, Unfit

@@ -83,6 +83,11 @@ class ClusterOptions:
     node_address: str = option(
         "127.0.0.1:0", "HOST:PORT where other nodes reach this one; port 0 = any free one"
     )
+    node_ca: str = option(
+        "",
+        "PEM file of the authorities of nodes' certificates (tls_cert); with it, nodes speak TLS "
+        "to each other",
+    )
     lease_s: float = option(
         1.2, "time after which another node replaces a silent owner", minimum=0.2
     )

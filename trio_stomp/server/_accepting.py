@@ -1,4 +1,4 @@
-"""Accepting connections from a listener, one in each pass of the loop."""
+"""Accepting connections from a listener, and how proxies and nodes introduce their clients."""
 
 import errno
 import logging
@@ -7,6 +7,15 @@ from collections.abc import Awaitable, Callable
 from typing import NoReturn
 
 import trio
+
+from trio_stomp.base import RemoteError
+from trio_stomp.transport import (
+    Relayed,
+    TlsWire,
+    Wire,
+    read_proxy_header,
+    read_relay_header,
+)
 
 logger = logging.getLogger("trio_stomp")
 
@@ -51,3 +60,38 @@ async def accept_from(
                 await trio.sleep(RETRY_S)
             else:
                 nursery.start_soon(serve, stream)
+
+
+async def introduce(wire: Wire, tls: str, secret: bytes, timeout_s: float) -> Relayed | None:
+    """Return what the header of a proxy or node says; None = it is invalid, and the wire is closed.
+
+    Args:
+      wire: The connection. If it is a node's with TLS, this shakes hands first.
+      tls: Whether clients of a proxy may or must use TLS.
+      secret: The secret that a node must know; b"" = it is a proxy.
+      timeout_s: The time limit.
+
+    Checkpoint: only if it has to wait. Cancel: the wire is closed.
+    """
+    problem = "timed out"
+    is_known = False
+    try:
+        with trio.move_on_after(timeout_s):
+            if isinstance(wire, TlsWire):
+                await wire.handshake()
+            if secret:
+                introduced = await read_relay_header(wire, secret)
+            else:
+                introduced = Relayed(await read_proxy_header(wire), tls)
+            is_known = True
+            return introduced
+    except trio.BrokenResourceError:
+        problem = "the connection was lost"
+    except RemoteError as error:
+        problem = error.message
+    finally:
+        if not is_known:
+            with trio.CancelScope(shield=True):
+                await wire.aclose()
+    logger.warning("%s should begin with a PROXY header: %s", wire.remote, problem)
+    return None

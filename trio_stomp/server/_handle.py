@@ -9,7 +9,7 @@ from attrs import define, field, frozen
 
 from trio_stomp.base import OptionError
 from trio_stomp.broker import BrokerEvent
-from trio_stomp.transport import memory_stream_pair
+from trio_stomp.transport import LinkTls, memory_stream_pair
 
 SESSION_ID = re.compile(r"[A-Za-z0-9._-]{1,128}")
 """Characters that need no escaping in any version's headers, in destination names or in logs."""
@@ -136,11 +136,13 @@ class Entrance:
       tls: ``off``, ``optional`` (detected by the first bytes) or ``required``.
       secret: Connections are relayed by other nodes of a cluster, with this secret; b"" = they are
         clients'.
+      links: The TLS of those nodes; None = they use none.
     """
 
     listener: "trio.abc.Listener[trio.abc.Stream]"
     tls: str = "off"
     secret: bytes = b""
+    links: LinkTls | None = None
 
 
 @define(eq=False, repr=False)

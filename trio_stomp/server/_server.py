@@ -30,7 +30,7 @@ from trio_stomp.broker import (
 )
 from trio_stomp.protocol import Codecs, ServerSession
 from trio_stomp.security import Accounts, Authenticator, address_key
-from trio_stomp.server._accepting import accept_from
+from trio_stomp.server._accepting import accept_from, introduce
 from trio_stomp.server._admission import Admission
 from trio_stomp.server._alarm import Alarm
 from trio_stomp.server._clock import Clock
@@ -53,13 +53,13 @@ from trio_stomp.server.connection import (
 from trio_stomp.server.io import Control, Inbox, Outbox, OutboxShared
 from trio_stomp.store import StoreError
 from trio_stomp.transport import (
+    LinkTls,
     ProxyNetworks,
     Relayed,
     SlicedPoll,
     TlsBox,
+    TlsWire,
     Wire,
-    read_proxy_header,
-    read_relay_header,
     wire_over,
 )
 
@@ -237,9 +237,10 @@ class Server:
         """Return the function by which the program adds connections without a listener."""
         # A task runs in its starter's context, which must be the broker's here.
         context = contextvars.copy_context()
+        serve = functools.partial(self._serve_stream, "off", b"", None)
 
         def join(stream: trio.abc.Stream) -> None:
-            context.run(producers.start_soon, self._serve_stream, "off", b"", stream)
+            context.run(producers.start_soon, serve, stream)
 
         return join
 
@@ -260,7 +261,9 @@ class Server:
             )
             periodic.start(accepting, self.diagnostics.tick, self.diagnostics.interval_s)
             for entrance in entrances:
-                serve = functools.partial(self._serve_stream, entrance.tls, entrance.secret)
+                serve = functools.partial(
+                    self._serve_stream, entrance.tls, entrance.secret, entrance.links
+                )
                 accepting.start_soon(accept_from, entrance.listener, serve, producers)
             started()
             await handle.wait_stopping()
@@ -297,14 +300,22 @@ class Server:
             # All committed data is safe, so shut down as usual.
             logger.error("the store could not be closed: %s", error)
 
-    async def _serve_stream(self, tls: str, secret: bytes, stream: trio.abc.Stream) -> None:
+    async def _serve_stream(
+        self, tls: str, secret: bytes, links: LinkTls | None, stream: trio.abc.Stream
+    ) -> None:
         wire = wire_over(stream, self._poll)
         del stream  # it would keep four objects alive for the life of the connection
         try:
             is_direct = self.proxies is None or not self.proxies.contains(wire.remote)
             if is_direct and not secret:
                 await self._admit(wire, Relayed(b"", tls))
-            elif (introduced := await self._introduced(wire, tls, secret)) is not None:
+                return
+            if links is not None:
+                wire = TlsWire(wire, links.accepting.context, is_link=True)
+            introduced = await introduce(wire, tls, secret, self.limits.connect_timeout_s)
+            if introduced is None:
+                self.ended[CloseReason.BAD_PROXY_HEADER] += 1
+            else:
                 await self._admit(wire, introduced)
         except* Exception:
             # A bug, or a stream that breaks its contract, must end only this connection.
@@ -321,30 +332,6 @@ class Server:
                 await self._serve_wire(wire, refusal, introduced)
         finally:
             self.admission.leave(wire, refusal)
-
-    async def _introduced(self, wire: Wire, tls: str, secret: bytes) -> Relayed | None:
-        """Return what a proxy's or node's header says; None = it is invalid."""
-        problem = "timed out"
-        is_known = False
-        try:
-            with trio.move_on_after(self.limits.connect_timeout_s):
-                if secret:
-                    introduced = await read_relay_header(wire, secret)
-                else:
-                    introduced = Relayed(await read_proxy_header(wire), tls)
-                is_known = True
-                return introduced
-        except trio.BrokenResourceError:
-            problem = "the connection was lost"
-        except RemoteError as error:
-            problem = error.message
-        finally:
-            if not is_known:
-                with trio.CancelScope(shield=True):
-                    await wire.aclose()
-        logger.warning("%s should begin with a PROXY header: %s", wire.remote, problem)
-        self.ended[CloseReason.BAD_PROXY_HEADER] += 1
-        return None
 
     async def _serve_wire(
         self, wire: Wire, refusal: RemoteError | None, introduced: Relayed

@@ -19,6 +19,7 @@ from trio_stomp.cluster import (
     ClusterNames,
     CommitLog,
     Contact,
+    Dialer,
     Gate,
     LeaseOptions,
     LocalState,
@@ -37,12 +38,14 @@ from trio_stomp.server import Changes, Entrance, InnerServer, Server, ServerEven
 from trio_stomp.startup._alike import digests
 from trio_stomp.startup._engine_access import nats_options
 from trio_stomp.startup._entrances import Listeners, check_addresses, handle_of, open_entrances
+from trio_stomp.startup._link_tls import open_link_tls
 from trio_stomp.startup._security import Security
 from trio_stomp.startup._serve import Embedding, serve_one
 from trio_stomp.startup._storage import progress_reporter
 from trio_stomp.store import JournalStore
 from trio_stomp.store._options import JOURNAL
 from trio_stomp.store.tools import open_view
+from trio_stomp.transport import LinkTls
 
 logger = logging.getLogger("trio_stomp")
 
@@ -108,6 +111,7 @@ class Host:
       digests: The digests of the configuration that all nodes share.
       beside: What runs beside the broker; None = nothing.
       router: The address and secret of the node's router, for other nodes, or "".
+      tls: The TLS between nodes; None = they use none.
       server: The broker, while it serves.
     """
 
@@ -121,6 +125,7 @@ class Host:
     digests: Mapping[str, str]
     beside: Callable[[Server], Awaitable[None]] | None = None
     router: str = ""
+    tls: LinkTls | None = None
     server: Server | None = None
     _serving: ServerHandle | None = None
     _must_stop: bool = False
@@ -145,7 +150,7 @@ class Host:
 
         entrances = [Entrance(_copy(each.listener), each.tls) for each in self.entrances]
         secret = self.contact.secret.encode()
-        entrances.append(Entrance(_copy(self.link), "off", secret))
+        entrances.append(Entrance(_copy(self.link), "off", secret, self.tls))
         embedding = evolve(self.embedding, store=store, entrances=entrances, on_assembled=guard)
         inside: InnerServer | None = None
         try:
@@ -190,6 +195,8 @@ class Host:
             await Security(new, self.embedding.ssl_context).open()
             adopt(own(self.settings), new)  # raises if it cannot be applied
             put(self.settings, new)
+        if self.tls is not None:
+            await trio.to_thread.run_sync(self.tls.reload)
         self.digests = await trio.to_thread.run_sync(digests, self.settings)
         return changes
 
@@ -219,7 +226,8 @@ async def _open_host(settings: Settings, embedding: Embedding, stack: AsyncExitS
     """Open the ports of a node."""
     names = ClusterNames(settings.cluster.cluster_name)
     entrances = await open_node(settings, embedding, stack)
-    link, contact = await open_link(settings, 0, stack)
+    tls = await open_link_tls(settings)
+    link, contact = await open_link(settings, 0, stack, tls)
     handle = handle_of(entrances, embedding.feed)
     return Host(
         settings,
@@ -230,6 +238,7 @@ async def _open_host(settings: Settings, embedding: Embedding, stack: AsyncExitS
         contact=contact,
         handle=handle,
         digests=await trio.to_thread.run_sync(digests, settings),
+        tls=tls,
     )
 
 
@@ -249,7 +258,7 @@ async def open_node(
 
 
 async def open_link(
-    settings: Settings, offset: int, stack: AsyncExitStack
+    settings: Settings, offset: int, stack: AsyncExitStack, tls: LinkTls | None
 ) -> tuple[trio.SocketListener, Contact]:
     """Open a port for other nodes: that of the settings for the first partition, and so on.
 
@@ -265,7 +274,8 @@ async def open_link(
     for each in (link, *others):
         stack.push_async_callback(trio.aclose_forcefully, each)
     port = link.socket.getsockname()[1]
-    return link, Contact(node, host, port, secrets.token_hex(16))
+    secret = secrets.token_hex(16)
+    return link, Contact(node, host, port, secret, is_encrypted=tls is not None)
 
 
 async def _run(host: Host, task_status: trio.TaskStatus[ServerHandle]) -> None:
@@ -316,6 +326,7 @@ def make_node(host: Host, jetstream: JetStream, snapshots: CommitLog) -> Node:
             is_silent=lambda: lease.silence(lease_time()) > silent_s,
             is_reading=lambda: not lease.is_candidate,
             contact=host.contact,
+            dialer=Dialer(host.tls),
         ),
         accept=host.accept,
         serve=lambda store: host.serve(node, store),

@@ -18,12 +18,12 @@ from trio_stomp.base import ClusterFigures, OptionError, innermost, is_loopback
 from trio_stomp.broker import dialect
 from trio_stomp.cluster import (
     ClusterNames,
+    Dialer,
     Gate,
     Layout,
     Node,
     ask_nodes,
     check_alone,
-    connect,
     heir_of,
     open_engine,
     open_log,
@@ -36,6 +36,7 @@ from trio_stomp.server import Changes, Entrance, EventFeed, Server, ServerEvent,
 from trio_stomp.startup._alike import digests
 from trio_stomp.startup._engine_access import nats_options
 from trio_stomp.startup._entrances import Listeners, handle_of
+from trio_stomp.startup._link_tls import open_link_tls
 from trio_stomp.startup._node import (
     ENGINE_S,
     Host,
@@ -90,14 +91,16 @@ async def _serve_layout(
     options = settings.cluster
     entrances = await open_node(settings, embedding, stack)
     handle = handle_of(entrances, embedding.feed)
-    _warn(options.node_address)
+    tls = await open_link_tls(settings)
+    if tls is None:
+        _warn(options.node_address)
     digested = await trio.to_thread.run_sync(digests, settings)
     placement = Placement(layout.partitions, layout.colocate)
-    link, contact = await open_link(settings, layout.partitions, stack)
+    link, contact = await open_link(settings, layout.partitions, stack, tls)
     hosts = []
     for number in range(layout.partitions):
         names = ClusterNames(options.cluster_name, number)
-        owner_link, owner_contact = await open_link(settings, number, stack)
+        owner_link, owner_contact = await open_link(settings, number, stack, tls)
         core = partial(make_core, placement, number)
         ours = evolve(embedding, feed=EventFeed(), make_core=core)
         hosts.append(
@@ -110,6 +113,7 @@ async def _serve_layout(
                 contact=owner_contact,
                 handle=handle,
                 digests=digested,
+                tls=tls,
             )
         )
     first = hosts[0]
@@ -126,8 +130,8 @@ async def _serve_layout(
         nodes = [make_node(host, jetstream, log) for host, log in zip(hosts, logs, strict=True)]
         for number, host in enumerate(hosts):
             host.beside = partial(_forward, number, placement, [node.gate for node in nodes])
-        entrances.append(Entrance(link, "off", contact.secret.encode()))
-        peers = Peers(contact, connect)
+        entrances.append(Entrance(link, "off", contact.secret.encode(), tls))
+        peers = Peers(contact, Dialer(tls).connect)
         ours = evolve(embedding, entrances=entrances)
         front = Front(settings, ours, nodes, placement=placement, hosts=hosts, peers=peers)
         handle.on_reload = partial(_reload, front, hosts)
@@ -172,8 +176,9 @@ def _warn(address: str) -> None:
     host = address.rpartition(":")[0].strip("[]")
     if not is_loopback(host):
         logger.warning(
-            "clients' frames pass from %s to other nodes in the clear, since this node ends TLS: "
-            "keep the network between nodes private",
+            "clients' frames pass from %s to other nodes in the clear: keep the network between "
+            "nodes private, or give all nodes certificates (tls_cert) and their authority "
+            "(node_ca)",
             host,
         )
 

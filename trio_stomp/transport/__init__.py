@@ -21,6 +21,7 @@ from trio_stomp.transport.http import read_proxy_header as read_proxy_header
 from trio_stomp.transport.http import read_relay_header as read_relay_header
 from trio_stomp.transport.http import relay_header as relay_header
 from trio_stomp.transport.http import sniff as sniff
+from trio_stomp.transport.tls import LinkTls as LinkTls
 from trio_stomp.transport.tls import TlsBox as TlsBox
 from trio_stomp.transport.tls import TlsError as TlsError
 from trio_stomp.transport.tls import TlsWire as TlsWire
@@ -45,5 +46,6 @@ from trio_stomp.transport.wire import SlicedPoll as SlicedPoll
 from trio_stomp.transport.wire import SocketWire as SocketWire
 from trio_stomp.transport.wire import StreamWire as StreamWire
 from trio_stomp.transport.wire import Wire as Wire
+from trio_stomp.transport.wire import WireStream as WireStream
 from trio_stomp.transport.wire import memory_stream_pair as memory_stream_pair
 from trio_stomp.transport.wire import wire_over as wire_over

@@ -16,7 +16,8 @@ from attrs import define, field
 from trio_stomp.base import ANONYMOUS, Identity, noop, value
 from trio_stomp.broker.forwarding import Forward, Forwards
 from trio_stomp.broker.headers import DEDUP_HEADERS
-from trio_stomp.cluster._gate import Contact, Gate
+from trio_stomp.cluster._dial import Contact
+from trio_stomp.cluster._gate import Gate
 from trio_stomp.cluster.routing._frames import FrameCutter, closed, encode_lead
 from trio_stomp.cluster.routing._placement import Placement
 from trio_stomp.frames import CONNECT, DISCONNECT, OPENING, SEND, V1_2, Head, encode_frame
@@ -180,7 +181,7 @@ class Lane:
                 )
 
     async def speak(
-        self, places: trio.CapacityLimiter, stream: trio.SocketStream, contact: Contact
+        self, places: trio.CapacityLimiter, stream: trio.abc.HalfCloseableStream, contact: Contact
     ) -> None:
         """Send the messages to the owner until there are no more for a while.
 
@@ -201,7 +202,7 @@ class Lane:
                     await self._news.wait()
         await stream.send_all(_DISCONNECT)
 
-    async def _send_some(self, stream: trio.SocketStream, cutter: FrameCutter) -> None:
+    async def _send_some(self, stream: trio.abc.HalfCloseableStream, cutter: FrameCutter) -> None:
         """Send some messages, and wait for their RECEIPTs."""
         frames: list[bytes] = []
         size = 0

@@ -17,7 +17,7 @@ from trio_stomp.transport import Voucher, Wire, relay_header, wire_over
 
 if TYPE_CHECKING:
     from trio_stomp.broker import Client
-    from trio_stomp.cluster._gate import Contact
+    from trio_stomp.cluster._dial import Contact
 
 READ_BYTES = 256 * 1024
 OURS = frozenset({"accept-version", "heart-beat", "receipt", "request-id", *SECRET_HEADERS})
@@ -129,7 +129,7 @@ class RemoteLink:
 
 
 async def open_remote(
-    upstream: Sender, stream: trio.SocketStream, contact: "Contact"
+    upstream: Sender, stream: trio.abc.HalfCloseableStream, contact: "Contact"
 ) -> RemoteLink:
     """Begin the client's session at the owner, and return the link.
 

@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, Protocol
 import trio
 from attrs import define, field
 
-from trio_stomp.cluster._gate import Contact, Gate, Owner
+from trio_stomp.cluster._dial import Contact
+from trio_stomp.cluster._gate import Gate, Owner
 from trio_stomp.cluster.routing._encoder import size_of
 from trio_stomp.cluster.routing._frames import Piece
 from trio_stomp.cluster.routing._link import Link, Turns
@@ -196,7 +197,7 @@ class Upstream:
             self._link = None
             self.turns.call_soon(partial(self.host.lost, self))
 
-    async def _speak(self, stream: trio.SocketStream, contact: Contact) -> None:
+    async def _speak(self, stream: trio.abc.HalfCloseableStream, contact: Contact) -> None:
         link = await open_remote(self, stream, contact)
         self._join(link)
         await link.run()

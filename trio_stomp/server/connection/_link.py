@@ -61,19 +61,25 @@ class Link:
 
     @property
     def is_secret(self) -> bool:
-        """Return whether the connection is encrypted."""
+        """Return whether the client's connection is encrypted, not only one between nodes."""
         wire = self.wire
-        return isinstance(wire, TlsWire) or (isinstance(wire, StreamWire) and wire.is_secret)
+        return self._tls is not None or (isinstance(wire, StreamWire) and wire.is_secret)
+
+    @property
+    def _tls(self) -> TlsWire | None:
+        """Return the TLS of the client."""
+        wire = self.wire
+        return wire if isinstance(wire, TlsWire) and not wire.is_link else None
 
     @property
     def certificate_names(self) -> tuple[str, ...]:
         """Return the names in the client's certificate, or () if it sent none."""
-        return self.wire.certificate_names() if isinstance(self.wire, TlsWire) else ()
+        return self._tls.certificate_names() if self._tls is not None else ()
 
     @property
     def certificate_key(self) -> str:
         """Return the unique key of the client's certificate, or "" if it sent none."""
-        return self.wire.certificate_key() if isinstance(self.wire, TlsWire) else ""
+        return self._tls.certificate_key() if self._tls is not None else ""
 
     def log_fields(self) -> dict[str, str]:
         """Return the structured fields of a log line about this connection."""

@@ -21,7 +21,7 @@ _NOT_PASSED_ON = frozenset(
 )
 """This node has authenticated the user, and has read the body."""
 
-Speak = Callable[[trio.SocketStream, Contact], Awaitable[None]]
+Speak = Callable[[trio.abc.HalfCloseableStream, Contact], Awaitable[None]]
 
 
 class Absent(HttpError):
@@ -110,7 +110,7 @@ async def pass_on(
     """
     head, has_answered = _head(_chosen(request, place), len(body)), False
 
-    async def speak(stream: trio.SocketStream, contact: Contact) -> None:
+    async def speak(stream: trio.abc.HalfCloseableStream, contact: Contact) -> None:
         nonlocal has_answered
         header = relay_header(
             "127.0.0.1", 0, "off", contact.secret.encode(), Voucher(identity, "http")

@@ -16,7 +16,7 @@ ANSWERS_S = 0.5
 NODE = "node"
 """The parameter that chooses a node."""
 
-Dial = Callable[[Contact], Awaitable[trio.SocketStream | None]]
+Dial = Callable[[Contact], Awaitable[trio.abc.HalfCloseableStream | None]]
 
 
 @frozen

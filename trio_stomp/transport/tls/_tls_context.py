@@ -26,7 +26,7 @@ _VERIFY = {
     "optional": ssl.CERT_OPTIONAL,
     "required": ssl.CERT_REQUIRED,
 }
-_MINIMUM = {"1.2": ssl.TLSVersion.TLSv1_2, "1.3": ssl.TLSVersion.TLSv1_3}
+MINIMUM = {"1.2": ssl.TLSVersion.TLSv1_2, "1.3": ssl.TLSVersion.TLSv1_3}
 
 _SHORT_NAMES = {
     "commonName": "CN",
@@ -77,7 +77,7 @@ def make_server_context(
       KeyError: ``client_certificates`` or ``minimum`` is another word.
     """
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-    context.minimum_version = _MINIMUM[minimum]
+    context.minimum_version = MINIMUM[minimum]
     context.set_ciphers(CIPHERS)
     context.options |= (
         ssl.OP_NO_COMPRESSION | ssl.OP_NO_RENEGOTIATION | ssl.OP_CIPHER_SERVER_PREFERENCE
@@ -235,6 +235,15 @@ def _load_certificate(context: ssl.SSLContext, certificate: str, key: str) -> No
         raise OptionError(_fault(certificate, key, error.reason or "")) from None
     except OSError as error:
         raise OptionError(f"{certificate} (tls_cert) {_unreadable(error)}") from None
+
+
+def check_certificates(path: str, option: str) -> None:
+    """Check that a file has certificates in PEM.
+
+    Raises:
+      OptionError: It cannot be read, or has none.
+    """
+    _check_pem(path, option, _CERTIFICATE, "certificate")
 
 
 def _load_client_ca(context: ssl.SSLContext, client_ca: str) -> None:

@@ -1,4 +1,4 @@
-"""TLS over another wire, server side, with a ``send_nowait`` for the dispatcher.
+"""TLS over another wire, with a ``send_nowait`` for the dispatcher.
 
 ``trio.SSLStream`` can only ``await``. Here OpenSSL runs between two buffers in memory, and all its
 calls are synchronous, so the output caused by reader, writer and dispatcher stays in order.
@@ -72,6 +72,8 @@ class TlsWire:
       inner: The wire for the ciphertext, which this one owns from now on.
       context: Certificate, versions, and whether the peer must present a certificate.
       received: Bytes already read from ``inner``: the start of the handshake.
+      host: The host that the peer's certificate must name, if this is the client's side.
+      is_link: The peer is another node of a cluster. What it relays is not encrypted by this.
     """
 
     gathers = False
@@ -89,17 +91,29 @@ class TlsWire:
         "_plaintext",
         "_received",
         "_ssl",
+        "is_link",
         "is_loopback",
         "remote",
     )
 
-    def __init__(self, inner: Wire, context: ssl.SSLContext, received: bytes = b"") -> None:
+    def __init__(
+        self,
+        inner: Wire,
+        context: ssl.SSLContext,
+        received: bytes = b"",
+        *,
+        host: str = "",
+        is_link: bool = False,
+    ) -> None:
         self.remote = inner.remote
         self.is_loopback = inner.is_loopback
         self._inner = inner
         self._incoming = ssl.MemoryBIO()
         self._outgoing = ssl.MemoryBIO()
-        self._ssl = context.wrap_bio(self._incoming, self._outgoing, server_side=True)
+        self._ssl = context.wrap_bio(
+            self._incoming, self._outgoing, server_side=not host, server_hostname=host or None
+        )
+        self.is_link = is_link
         self._handshake_bytes = len(received)
         self._incoming.write(received)
         # Ciphertext to be sent before the content of ``_outgoing``.

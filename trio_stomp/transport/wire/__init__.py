@@ -12,4 +12,5 @@ from trio_stomp.transport.wire._wire import Piece as Piece
 from trio_stomp.transport.wire._wire import SocketWire as SocketWire
 from trio_stomp.transport.wire._wire import StreamWire as StreamWire
 from trio_stomp.transport.wire._wire import Wire as Wire
+from trio_stomp.transport.wire._wire import WireStream as WireStream
 from trio_stomp.transport.wire._wire import wire_over as wire_over

@@ -21,6 +21,7 @@ except ImportError:  # Windows
 MAX_BEHIND = 63
 """Maximum number of further pieces in one call, because IOV_MAX limits system calls."""
 Piece = bytes | memoryview
+RECEIVE_BYTES = 64 * 1024
 MAX_LAYERS = 8
 """Maximum number of nested streams to look through, such as TLS over a socket."""
 _INT = struct.Struct("i")
@@ -217,12 +218,45 @@ class StreamWire:
         await trio.aclose_forcefully(self._stream)
 
 
+@define(eq=False)
+class WireStream(trio.abc.HalfCloseableStream):
+    """A Trio stream over a wire, for code that waits for all it sends."""
+
+    wire: Wire
+
+    async def send_all(self, data: bytes | bytearray | memoryview) -> None:
+        """Implement ``trio.abc.SendStream``."""
+        rest = memoryview(data).cast("B")
+        sent = self.wire.send_nowait(rest)
+        await trio.lowlevel.checkpoint()
+        while sent < len(rest):
+            sent += await self.wire.wait_sent(rest[sent:])
+
+    async def wait_send_all_might_not_block(self) -> None:
+        """Implement ``trio.abc.SendStream``."""
+        await trio.lowlevel.checkpoint()
+
+    async def receive_some(self, max_bytes: int | None = None) -> bytes:
+        """Implement ``trio.abc.ReceiveStream``."""
+        return await self.wire.receive_some(max_bytes or RECEIVE_BYTES)
+
+    async def send_eof(self) -> None:
+        """Implement ``trio.abc.HalfCloseableStream``."""
+        await self.wire.send_eof()
+
+    async def aclose(self) -> None:
+        """Implement ``trio.abc.AsyncResource``."""
+        await self.wire.aclose()
+
+
 def wire_over(stream: trio.abc.Stream, poll: SlicedPoll | None = None) -> Wire:
     """Return the best wire for a stream from a listener. The stream must not be used any more.
 
     A stream over another one must name it by ``transport_stream``, as ``trio.SSLStream`` does. A
     peer that cannot be determined counts as one of another machine, which needs a login.
     """
+    if isinstance(stream, WireStream):
+        return stream.wire
     if isinstance(stream, trio.SocketStream):
         return SocketWire.over(stream, poll)
     return StreamWire(*_origin(stream), stream, _is_encrypted(stream))
