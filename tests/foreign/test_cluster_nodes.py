@@ -25,6 +25,7 @@ from tests.support.nats import NatsProcess, free_ports, running_nats
 from trio_stomp import Settings
 from trio_stomp.base import OptionError
 from trio_stomp.cli._main import main
+from trio_stomp.cluster import _entries
 from trio_stomp.cluster._entries import end_entry, epoch_entry
 from trio_stomp.nats import JetStream
 from trio_stomp.store import JournalStore, StoreUnavailable
@@ -474,3 +475,44 @@ async def test_a_standby_reads_its_settings_again(tmp_path: Path) -> None:
         client = await here.client(standby)
         await client.publish(QUEUE, b"too long")
         await client.expect_error("body-too-large")
+
+
+async def test_a_node_of_the_next_version_joins_owns_and_leaves_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """It writes fields that this version does not know; its format has a higher minor version."""
+    pack = _entries._pack_all
+    async with cluster(tmp_path, 1) as here:
+        (node,) = here.nodes
+        await here.put(node, b"1")
+        with monkeypatch.context() as newer:
+            newer.setattr("trio_stomp.cluster._engine.FORMAT", (1, 7))
+            newer.setattr("trio_stomp.startup._node.__version__", "0.99.0")
+            newer.setattr(
+                _entries, "_pack_all", lambda records: [(*each, "new") for each in pack(records)]
+            )
+            following = await here.start("following")
+            run = tool(here, capsys)
+            code, shown = await run("move", "following")
+            assert (code, "following owns" in shown) == (0, True), shown
+            assert await here.owner() is following
+            await here.put(node, b"2")
+            code, shown = await run("status")
+            assert "0.99.0" in shown
+            following.handle.stop()
+            await following.ended.wait()
+        assert await here.take(await here.owner(), 2) == [b"1", b"2"]
+
+
+async def test_a_cluster_that_the_next_version_made_takes_nodes_of_this_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with cluster(tmp_path, 0) as here:
+        with monkeypatch.context() as newer:
+            newer.setattr("trio_stomp.cluster._engine.FORMAT", (1, 7))
+            await here.start("following")
+        node = await here.start("n0")
+        await here.put(node, b"x")
+        here.nodes[0].handle.stop()
+        await here.nodes[0].ended.wait()
+        assert await here.take(await here.owner(), 1) == [b"x"]

@@ -38,9 +38,9 @@ class Contact:
     def parse(cls, node: str, text: str) -> "Contact | None":
         """Return the contact that ``str`` made into this text, or None if it is invalid."""
         words = text.split(" ")
-        if len(words) < 3 or words[3:] not in ([], [_TLS]) or not words[1].isdecimal():
-            return None
-        return cls(node, words[0], int(words[1]), words[2], is_encrypted=len(words) > 3)
+        if len(words) < 3 or not words[1].isdecimal():
+            return None  # newer versions may say more, which is ignored
+        return cls(node, words[0], int(words[1]), words[2], is_encrypted=_TLS in words[3:])
 
 
 @define(eq=False, repr=False)

@@ -21,7 +21,11 @@ from trio_stomp.store import StoreUnavailable
 
 OLDEST = (2, 12)
 """The oldest version of the engine whose expected sequences and syncs are reliable enough."""
-FORMAT = "1"
+FORMAT = (1, 0)
+"""Major and minor version of what nodes store and say to each other.
+
+A newer minor version only adds what older nodes may ignore; other majors do not understand it.
+"""
 RETRY_S = 0.2
 _NAME = re.compile(r"[A-Za-z0-9_-]{1,32}")
 _NODE = re.compile(r"[A-Za-z0-9_-]{1,64}")
@@ -192,7 +196,7 @@ def _check_version(info: Mapping[str, object]) -> None:
 
 
 def _streams(names: ClusterNames, replicas: int, layout: Layout) -> Iterator[dict[str, object]]:
-    metadata = {_CLUSTER: names.cluster, _FORMAT: FORMAT}
+    metadata = {_CLUSTER: names.cluster, _FORMAT: ".".join(map(str, FORMAT))}
     if str(layout):
         metadata[_LAYOUT] = str(layout)
     usual = {
@@ -264,10 +268,11 @@ def _check_stream(found: StreamInfo, config: Mapping[str, object]) -> None:
             f"the stream {name} is of another application or cluster: choose another "
             "cluster_name, or delete the stream if it is not needed"
         )
-    if metadata.get(_FORMAT) != FORMAT:
+    major = str(metadata.get(_FORMAT)).partition(".")[0]
+    if major != str(FORMAT[0]):
         raise OptionError(
             f"the stream {name} has format {metadata.get(_FORMAT)}, but this version of trio_stomp "
-            f"reads and writes format {FORMAT}: install the version of the other nodes here"
+            f"reads and writes format {FORMAT[0]}: install the version of the other nodes here"
         )
     layout = Layout.of(found)
     if str(layout) != wanted.get(_LAYOUT, ""):

@@ -127,7 +127,12 @@ def _header_of(entry: LogEntry) -> tuple[int, int, int, int]:
 def _unpacked(entry: LogEntry, data: bytes) -> list[Turn]:
     try:
         packed = msgpack.unpackb(data)
-        return [Turn([_record(each) for each in records], urgent) for urgent, records in packed]
+        return [Turn([_record(each) for each in records], urgent) for urgent, records, *_ in packed]
+    except _Unknown as error:
+        raise StoreError(
+            f"entry {entry.sequence} of the log has records of kind {error}, which only a newer"
+            " version of trio_stomp writes: install the version of the other nodes here"
+        ) from None
     except (ValueError, TypeError, LookupError) as error:
         raise StoreError(f"entry {entry.sequence} of the log is damaged: {error!r}") from error
 
@@ -174,19 +179,24 @@ _PACKERS: Mapping[type, tuple[int, Callable[..., Packed]]] = MappingProxyType(
         Atomic: (10, _pack_atomic),
     }
 )
-_READERS: tuple[Callable[..., Record], ...] = (
-    Put,
-    lambda ids: Done(_read_ids(ids)),
-    lambda ids: Delivered(_read_ids(ids)),
-    DropPlace,
-    Keep,
-    Forget,
-    Begin,
-    Append,
-    Trim,
-    DropStream,
-    lambda records: Atomic([_record(each) for each in records]),  # type: ignore[misc]
+_READERS: tuple[tuple[int, Callable[..., Record]], ...] = (
+    (9, Put),
+    (1, lambda ids: Done(_read_ids(ids))),
+    (1, lambda ids: Delivered(_read_ids(ids))),
+    (1, DropPlace),
+    (2, Keep),
+    (1, Forget),
+    (3, Begin),
+    (5, Append),
+    (2, Trim),
+    (1, DropStream),
+    (1, lambda records: Atomic([_record(each) for each in records])),  # type: ignore[misc]
 )
+"""The number of fields of each kind, and what reads them. A newer minor version may write more."""
+
+
+class _Unknown(Exception):
+    """A kind of records that this version does not know."""
 
 
 def _pack_all(records: Sequence[Record]) -> list[Packed]:
@@ -203,4 +213,7 @@ def _pack_all(records: Sequence[Record]) -> list[Packed]:
 def _record(packed: Sequence[object]) -> Record:
     kind, *fields = packed
     assert isinstance(kind, int)
-    return _READERS[kind](*fields)
+    if kind >= len(_READERS):
+        raise _Unknown(kind)
+    count, read = _READERS[kind]
+    return read(*fields) if len(fields) <= count else read(*fields[:count])

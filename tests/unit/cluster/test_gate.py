@@ -175,8 +175,14 @@ async def test_a_node_that_hears_nothing_of_the_engine_is_not_ready() -> None:
             assert says in await client.receive_some()
 
 
-@pytest.mark.parametrize("text", ["", "a b c", "host 1", "host 1 s x"])
-def test_a_lease_of_another_version_has_no_contact(text: str) -> None:
+@pytest.mark.parametrize("more", ["", " tls", " new", " new tls"])
+def test_a_contact_of_a_newer_version_may_say_more(more: str) -> None:
+    contact = Contact("n", "host", 1, "s", is_encrypted="tls" in more)
+    assert Contact.parse("n", f"host 1 s{more}") == contact
+
+
+@pytest.mark.parametrize("text", ["", "a b c", "host 1"])
+def test_a_lease_without_an_address_has_no_contact(text: str) -> None:
     assert Contact.parse("n", text) is None
     contact = Contact("n", "::1", 5, "s")
     assert Contact.parse("n", str(contact)) == contact

@@ -472,3 +472,14 @@ def test_three_nodes_store_each_promised_message_once_and_in_order() -> None:
     ThreeNodes.TestCase.settings = settings(max_examples=150, stateful_step_count=40)
     machine = ThreeNodes.TestCase()
     machine.runTest()
+
+
+def test_records_of_a_kind_that_only_a_newer_version_has_are_refused_by_name(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    with monkeypatch.context() as newer:
+        newer.setattr("trio_stomp.cluster._entries._pack_all", lambda _: [(11, "x")])
+        payloads = encode_append(7, 1, [put(1)], 200)
+    entries = [LogEntry(number, each) for number, each in enumerate(payloads, 1)]
+    with pytest.raises(StoreError, match=r"entry 1 .* kind 11, which only a newer version"):
+        list(BatchReader().feed(entries))

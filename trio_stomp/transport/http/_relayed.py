@@ -58,7 +58,7 @@ class Voucher:
           ProxyError: It is none.
         """
         try:
-            name, roles, expires_at, method, key, transport = json.loads(data)
+            name, roles, expires_at, method, key, transport, *_ = json.loads(data)
             expires_at = math.inf if expires_at is None else float(expires_at)
             return cls(Identity(name, frozenset(roles), expires_at, method, key), transport)
         except (ValueError, TypeError) as error:
