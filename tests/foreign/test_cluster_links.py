@@ -3,6 +3,7 @@
 import ssl
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 import pytest
 import trio
@@ -30,7 +31,7 @@ NAMES = [
 """A queue in each partition."""
 
 
-def encrypted() -> dict[str, object]:
+def encrypted() -> dict[str, Any]:
     return {"tls_cert": authority().certificate, "node_ca": authority().file}
 
 
