@@ -189,6 +189,29 @@ def test_a_durable_subscription_is_ended(page: Page, port: int) -> None:
 
 
 @pytest.mark.full
+def test_buttons_in_rows_are_off_for_things_of_other_users(
+    chromium: Chromium, guarded: int
+) -> None:
+    carl = PythonPeer(guarded, "1.2", {"login": "carl", "passcode": "secret"})
+    carl.subscribe("/topic/x", id="carls", headers={"durable": "true"})
+    carl.send("/topic/later", "x", {"AMQ_SCHEDULED_DELAY": "3600000"})
+    carl.leave()
+    with chromium.page(url(guarded)) as page:
+        log_in(page, "bob")
+        live(page)
+        for view, reason in (("durables", "may not end"), ("schedules", "may not cancel")):
+            page.go(view)
+            page.until(f"document.querySelector('#{view} td button')?.title.includes({reason!r})")
+            assert page.js(f"document.querySelector('#{view} td button').disabled")
+        page.click("#log-out")
+        log_in(page, "anna")
+        live(page)
+        for view in ("durables", "schedules"):
+            page.go(view)
+            page.until(f"document.querySelector('#{view} td button')?.disabled === false")
+
+
+@pytest.mark.full
 def test_a_stream_is_read_at_any_time(chromium: Chromium, tmp_path: Path) -> None:
     policies = tmp_path / "policies.toml"
     policies.write_text('["/topic/prices"]\nstream = true\n')

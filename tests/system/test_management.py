@@ -203,7 +203,18 @@ async def test_user_can_list_their_rights(tmp_path: Path) -> None:
         }
         reply = await interface.ask("GET", f"whoami?destination={Q}", carol)
         assert reply.json["operations"] == ["redeliver", "delete", "pause", "resume"]
-        assert (await interface.ask("GET", "whoami", carol)).json["rights"] == ["admin"]
+        reply = await interface.ask("GET", "whoami", carol)
+        assert reply.json["rights"] == ["admin"]
+        assert reply.json["operations"] == [
+            "trim",
+            "cancel",
+            "end",
+            "reload",
+            "definitions",
+            "close",
+        ]
+        reply = await interface.ask("GET", "whoami", ALICE)
+        assert reply.json["operations"] == ["cancel", "end"]  # of those that are hers
         assert (await interface.ask("GET", "whoami")).status == 401
         assert (await interface.ask("GET", "whoami?destination=/queue/*", carol)).status == 400
         await broker.connect({"login": "alice", "passcode": "wonder-land"})
@@ -266,6 +277,10 @@ async def test_users_list_and_end_only_their_own_subscriptions_schedules_and_las
             assert [each["owner"] for each in durables] == seen
             assert [each["user"] for each in schedules] == seen
             assert [each["user"] for each in values] == seen
+            assert all(each["operations"] == ["end"] for each in durables)
+            assert all(each["operations"] == ["cancel"] for each in schedules)
+            clears = ["clear"] * (user != carol)
+            assert all(each["operations"] == clears for each in values)
         assert (await interface.ask("GET", "durables")).status == 401
 
         alices, bobs = (each["id"] for each in schedules)

@@ -4,7 +4,7 @@ Names are checked in their native form: composites and names of other brokers ar
 a durable subscription is checked as its topics, and a stream as its topic.
 """
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -232,13 +232,16 @@ class Authorizer:
 
     def check_durable(self, client: Client, binding: "AnyBinding") -> None:
         """Check using, replacing or deleting an existing durable subscription."""
-        if client.rights is None:
-            return
-        # Without an owner, as created without authentication, the right to create is enough.
-        action = Action.ADMIN if binding.owner else Action.CREATE
-        if binding.owner != client.identity.name or not binding.owner:
-            for name, pattern in binding.targets:
-                self._need(client, action, name, pattern)
+        for action, name, pattern in _of_durable(client, binding):
+            self._need(client, action, name, pattern)
+
+    def may_end_durable(self, client: Client, binding: "AnyBinding") -> bool:
+        """Return whether ``check_durable`` lets a client pass, without recording a refusal.
+
+        Raises:
+          NotYet: As ``check_durable``.
+        """
+        return not any(self._missing(client, *each) for each in _of_durable(client, binding))
 
     def check_question(self, client: Client) -> None:
         """Check the command DIAG.
@@ -259,6 +262,14 @@ class Authorizer:
     def _need(
         self, client: Client, action: Action, name: str, pattern: Pattern | None = None
     ) -> None:
+        missing = self._missing(client, action, name, pattern)
+        if missing is not None:
+            raise self._denied(client, *missing)
+
+    def _missing(
+        self, client: Client, action: Action, name: str, pattern: Pattern | None
+    ) -> tuple[Action, str] | None:
+        """Return the first right that a client lacks for an action, and where, or None."""
         rights = client.rights
         assert rights is not None
         for need, target, pattern_needed in needs(action, name, pattern):
@@ -269,7 +280,8 @@ class Authorizer:
             else:
                 is_allowed = rights.allows_pattern(need, target, pattern_needed)
             if not is_allowed:
-                raise self._denied(client, need, target)
+                return need, target
+        return None
 
     def _denied(self, client: Client, action: Action, name: str) -> ProtocolError:
         self.denied += 1
@@ -282,3 +294,15 @@ class Authorizer:
             f"{user[:60]} may not {action.value} {name[:80]}; the operator's rules can allow it",
             reason=CloseReason.NOT_AUTHORIZED,
         )
+
+
+def _of_durable(
+    client: Client, binding: "AnyBinding"
+) -> Iterator[tuple[Action, str, Pattern | None]]:
+    """Yield the actions that must be allowed to use or end an existing durable subscription."""
+    if client.rights is None or binding.owner == client.identity.name != "":
+        return
+    # Without an owner, as created without authentication, the right to create is enough.
+    action = Action.ADMIN if binding.owner else Action.CREATE
+    for name, pattern in binding.targets:
+        yield action, name, pattern

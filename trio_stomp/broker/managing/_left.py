@@ -3,14 +3,15 @@
 Users end what is theirs, as over STOMP. Operators, who have the right ``admin`` at DIAG, end all.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 from typing import TYPE_CHECKING
 
 from attrs import define
 
 from trio_stomp.base import Identity, ProtocolError
 from trio_stomp.broker.access import Authorizer
-from trio_stomp.broker.delivery import Client, NullOutbox, Turns
+from trio_stomp.broker.delivery import Client, NotYet, NullOutbox, Turns, after
 from trio_stomp.broker.headers import Removal, removal_of
 from trio_stomp.broker.managing._task import Task
 from trio_stomp.broker.rules import Action
@@ -63,23 +64,44 @@ class LeftManager:
         return Task(self.turns, self.log, self._cancelling(list(map(removal_of, ids)), identity))
 
     def _cancelling(self, removals: list[Removal], identity: Identity) -> Iterator[int]:
-        scheduler, client = self.requests.scheduler, self._client(identity)
-        has_all = self.authorizer.allows_at_diag(identity, Action.ADMIN)
-
-        def may_end(item: "Scheduled") -> bool:
-            return has_all or self.authorizer.may_end(client, item.owner, scheduler.names(item))
-
+        may_cancel = self.may_cancel(identity)
         done = 0
         for removal in removals:
             count = 0
-            for count in scheduler.cancelling(removal, may_end):
+            for count in self.requests.scheduler.cancelling(removal, may_cancel):
                 yield done + count
             done += count
+
+    def may_cancel(self, identity: Identity) -> "Callable[[Scheduled], bool]":
+        """Return a function that tells whether a user may cancel scheduled messages."""
+        scheduler, client = self.requests.scheduler, self._client(identity)
+        if self.authorizer.allows_at_diag(identity, Action.ADMIN):
+            return lambda _item: True
+        return lambda item: self.authorizer.may_end(client, item.owner, scheduler.names(item))
+
+    def may_end_durable(self, identity: Identity) -> "Callable[[Binding], bool]":
+        """Return a function that tells whether a user may end a durable subscription.
+
+        If that takes long, it returns True; the broker then checks it when the user tries.
+        """
+        client = self._client(identity)
+        if self.authorizer.allows_at_diag(identity, Action.ADMIN):
+            return lambda _binding: True
+
+        def may_end(binding: "Binding") -> bool:
+            try:
+                return self.authorizer.may_end_durable(client, binding)
+            except NotYet:
+                return True
+
+        return may_end
 
     def end_durable(
         self, name: str, client_id: str, *, owner: str, destination: str, identity: Identity
     ) -> Task:
         """Begin to end a durable subscription with its messages.
+
+        The task fails if there is none, if there are several, or if it belongs to another user.
 
         Args:
           name: Its name.
@@ -87,9 +109,6 @@ class LeftManager:
           owner: The user who created it; "" = any, with those of ``identity`` before others.
           destination: Its destination; "" = any.
           identity: The user.
-
-        Raises:
-          ProtocolError: There is none, there are several, or it belongs to another user.
         """
         found = [
             each
@@ -98,10 +117,16 @@ class LeftManager:
         ]
         if len(found) > 1:
             found = [each for each in found if each.owner == identity.name] or found
+        return Task(self.turns, self.log, self._ending(found, name, client_id, identity), 1)
+
+    def _ending(
+        self, found: "Sequence[Binding]", name: str, client_id: str, identity: Identity
+    ) -> Iterator[int]:
         if not self.authorizer.allows_at_diag(identity, Action.ADMIN):
             client = self._client(identity)
             for each in found:
-                self.authorizer.check_durable(client, each)
+                for _ in after(partial(self.authorizer.check_durable, client, each)):
+                    yield 0
         if len(found) > 1:
             listed = ", ".join(f"{_targets(each)[:80]} of {each.owner!r}" for each in found[:SHOWN])
             raise ProtocolError(
@@ -115,11 +140,8 @@ class LeftManager:
                 f"there is no durable subscription {name[:80]!r} of client id {client_id[:80]!r};"
                 " GET durables lists them",
             )
-        return Task(self.turns, self.log, self._ending(found[0]), 1)
-
-    def _ending(self, binding: "Binding") -> Iterator[int]:
-        if binding.durable:  # nobody has ended it meanwhile
-            self.bindings.end_durable(binding, self.turns.now)
+        if found[0].durable:  # nobody has ended it meanwhile
+            self.bindings.end_durable(found[0], self.turns.now)
             yield 1
 
     def clear(self, topic: str) -> Task:

@@ -1,7 +1,8 @@
 """Users, access rules, and the rights of the user of a request."""
 
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from types import MappingProxyType
 from typing import TYPE_CHECKING
 
 from attrs import define
@@ -41,6 +42,12 @@ NONE, BUILT_IN, OWN = "none", "built-in", "own"
 DIAG = "DIAG"
 ELSEWHERE = "/queue/elsewhere"
 """The target of a move whose rights are not asked for."""
+NAMING = frozenset({"queue", "destination"})
+"""Parameters that name the destination of an operation."""
+ANYTHING: Mapping[str, str] = MappingProxyType(
+    {"to": ELSEWHERE, "stream": DIAG, **dict.fromkeys(("offset", "session", "id", "name"), "0")}
+)
+"""Values of the other parameters, on which the rights at a destination do not depend."""
 WHERE = Parameter("destination", "a destination; without it, DIAG")
 USER = record({"name": TEXT, "groups": TEXTS, "connections": COUNT})
 RULE = record(
@@ -70,7 +77,7 @@ class Access:
         yield Endpoint(
             name="whoami",
             summary="Show who asks, the rights at a destination, and the operations there that"
-            " need no others.",
+            " need no others; without a destination, the operations that name none.",
             right="none, except for a login if one is needed",
             parameters=(WHERE,),
             answer={
@@ -108,21 +115,24 @@ class Access:
         Raises:
           HttpError: ``destination`` is no single destination.
         """
-        if not query.text(WHERE):
-            return WhoAmI(self, DIAG)
-        where = destination_of(self.manager, query, WHERE)
-        return WhoAmI(self, where, list(self._operations(query.request, where)))
+        where = destination_of(self.manager, query, WHERE) if query.text(WHERE) else ""
+        return WhoAmI(self, where or DIAG, list(self._operations(query.request, where)))
 
     def _operations(self, request: HttpRequest, where: str) -> Iterator[tuple[str, Rights]]:
-        """Yield the operations on a destination, with the rights there and at DIAG."""
-        values = {"queue": [where], "destination": [where], "to": [ELSEWHERE]}
+        """Yield the operations on a destination, with the rights there and at DIAG.
+
+        If ``where`` is "", yield the operations that name no destination.
+        """
+        values = {**ANYTHING, **dict.fromkeys(NAMING, where)}
         for each in self.operations:
-            required = [one.name for one in each.parameters if one.is_required]
-            if each.operate is None or not required or not values.keys() >= set(required):
+            required = {one.name for one in each.parameters if one.is_required}
+            if each.operate is None or required.isdisjoint(NAMING) == bool(where):
                 continue
-            query = Query(request, {name: values[name] for name in required})
-            # The core checks a SEND as that of a client.
-            rights = each.operate(query).rights or [(Action.SEND, where)]
+            given = [one.name for one in each.parameters if one.name in values]
+            query = Query(request, {name: [values[name]] for name in given})
+            rights = each.operate(query).rights
+            if where and not rights:
+                rights = [(Action.SEND, where)]  # the core checks it as that of a client
             yield each.name, [(action, name) for action, name in rights if name != ELSEWHERE]
 
     def users(self, query: Query) -> Pieces[Answer]:

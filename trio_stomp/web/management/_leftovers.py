@@ -24,7 +24,9 @@ from trio_stomp.web.management.requests import (
     OF_DESTINATIONS,
     OFFSET,
     TEXT,
+    TEXTS,
     Endpoint,
+    Fields,
     Listing,
     Stepwise,
     Window,
@@ -32,6 +34,7 @@ from trio_stomp.web.management.requests import (
     listed,
     maybe,
     record,
+    with_fields,
 )
 
 if TYPE_CHECKING:
@@ -51,6 +54,9 @@ DURABLE = Parameter("name", "the name of a durable subscription", is_required=Tr
 CLIENT_ID = Parameter("client_id", "the client id of its subscriber, if it has one")
 OWNER = Parameter("owner", "the user who created it, if several have the name")
 DESTINATION = Parameter("destination", "its destination, if several have the name")
+OPERATIONS: Fields = {
+    "operations": {**TEXTS, "description": "what the user of the request may do with it"}
+}
 SCHEDULE = record(
     {
         "id": TEXT,
@@ -62,11 +68,20 @@ SCHEDULE = record(
         "sent": COUNT,
         "repeats": FLAG,
         "stored": FLAG,
+        **OPERATIONS,
     }
 )
 LAST_VALUE = record(
-    {"destination": TEXT, "user": maybe(TEXT), "bytes": COUNT, "set_ms": COUNT, "stored": FLAG}
+    {
+        "destination": TEXT,
+        "user": maybe(TEXT),
+        "bytes": COUNT,
+        "set_ms": COUNT,
+        "stored": FLAG,
+        **OPERATIONS,
+    }
 )
+CANCEL, END, CLEAR = "cancel", "end", "clear"
 
 
 @define(eq=False, repr=False)
@@ -93,7 +108,7 @@ class Leftovers:
             summary="List durable subscriptions, the oldest first. Each is named by its name, its"
             " client id, its owner and its destination.",
             parameters=(NAME, LIMIT, OFFSET),
-            answer=listed("durables", SUBSCRIPTION),
+            answer=listed("durables", with_fields(SUBSCRIPTION, OPERATIONS)),
             build=self.durables,
         )
         yield lists(
@@ -104,7 +119,7 @@ class Leftovers:
             build=self.last_values,
         )
         yield Endpoint(
-            name="cancel",
+            name=CANCEL,
             summary="Cancel scheduled messages.",
             right=OWNER_OR_ADMIN,
             parameters=(IDS,),
@@ -114,7 +129,7 @@ class Leftovers:
             operate=self.cancel,
         )
         yield Endpoint(
-            name="end",
+            name=END,
             summary="End a durable subscription with its messages.",
             right=OWNER_OR_ADMIN,
             parameters=(DURABLE, CLIENT_ID, OWNER, DESTINATION),
@@ -124,7 +139,7 @@ class Leftovers:
             operate=self.end,
         )
         yield Endpoint(
-            name="clear",
+            name=CLEAR,
             summary="Remove the last value of a topic. Its subscribers get no message.",
             right="send at the topic",
             parameters=(TOPIC,),
@@ -155,10 +170,15 @@ class Leftovers:
         """Return the scheduled messages that the user may see."""
         window, user = Window.of(query), query.text(USER)
         yield
-        found = yield from self._seen(query, self.manager.left.schedules(), _scheduled_by)
-        describe = self.manager.left.requests.schedule
+        left = self.manager.left
+        found = yield from self._seen(query, left.schedules(), _scheduled_by)
+        row, may_cancel = left.requests.schedule, left.may_cancel(query.identity)
         if user:
-            found = yield from chosen(found, lambda each: describe(each)["user"] == user)
+            found = yield from chosen(found, lambda each: row(each)["user"] == user)
+
+        def describe(each: Scheduled) -> Record:
+            return {**row(each), **_operations(CANCEL, may_cancel(each))}
+
         part = window.cut(found)
         fields: Record = {**self.figures.head(), **window.record(len(found), len(part))}
         return (yield from as_list(fields, "schedules", part, describe))
@@ -168,7 +188,12 @@ class Leftovers:
         yield
         everything = list(self.server.broker.statistics().durables)
         durables = yield from self._seen(query, everything, lambda each: each.owner)
-        listing = Listing("durables", self._names, self.figures.subscription, {OLDEST: None})
+        may_end = self.manager.left.may_end_durable(query.identity)
+
+        def describe(each: Binding) -> Record:
+            return {**self.figures.subscription(each), **_operations(END, may_end(each))}
+
+        listing = Listing("durables", self._names, describe, {OLDEST: None})
         return (yield from listing.page(query, durables, OLDEST, self.figures.head()))
 
     def _names(self, binding: Binding) -> Sequence[str]:
@@ -180,8 +205,15 @@ class Leftovers:
         left = self.manager.left
         yield
         found = yield from self._seen(query, left.last_values(), _set_by)
+        rules = self.manager.authorizer.rules
+        rights = rules.rights(query.identity) if rules is not None else None
+
+        def describe(each: tuple[str, LastValueOwner]) -> Record:
+            may_clear = rights is None or rights.allows(Action.SEND, each[0])
+            return {**left.requests.last_value(*each), **_operations(CLEAR, may_clear)}
+
         listing = Listing[tuple[str, LastValueOwner]](
-            "last_values", lambda each: each[:1], lambda each: left.requests.last_value(*each), {}
+            "last_values", lambda each: each[:1], describe, {}
         )
         return (yield from listing.page(query, found, BY_NAME, self.figures.head()))
 
@@ -194,7 +226,7 @@ class Leftovers:
             rights=self._ending(),
             begin=lambda identity, _body: self.manager.left.cancel(query.texts(IDS), identity),
             result=lambda task: {"cancelled": task.done},
-            event="cancel",
+            event=CANCEL,
         )
 
     def end(self, query: Query) -> Stepwise[Task]:
@@ -216,7 +248,7 @@ class Leftovers:
                 identity=identity,
             ),
             result=lambda task: {"name": name, "ended": task.done},
-            event="end",
+            event=END,
             place=query.text(DESTINATION),
             detail=lambda _count: name,
         )
@@ -235,10 +267,14 @@ class Leftovers:
             rights=[(Action.SEND, topic)],
             begin=lambda _identity, _body: self.manager.left.clear(topic),
             result=lambda task: {"destination": topic, "cleared": task.done},
-            event="clear",
+            event=CLEAR,
             place=topic,
             detail=lambda _count: "",
         )
+
+
+def _operations(name: str, is_allowed: bool) -> Record:
+    return {"operations": [name] if is_allowed else []}
 
 
 def _scheduled_by(each: Scheduled) -> str:

@@ -15,6 +15,7 @@ from trio_stomp.web.management.requests._endpoint import OBJECT as OBJECT
 from trio_stomp.web.management.requests._endpoint import TEXT as TEXT
 from trio_stomp.web.management.requests._endpoint import TEXTS as TEXTS
 from trio_stomp.web.management.requests._endpoint import Endpoint as Endpoint
+from trio_stomp.web.management.requests._endpoint import Fields as Fields
 from trio_stomp.web.management.requests._endpoint import Schema as Schema
 from trio_stomp.web.management.requests._endpoint import listed as listed
 from trio_stomp.web.management.requests._endpoint import maybe as maybe

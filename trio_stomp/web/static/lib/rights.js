@@ -2,10 +2,7 @@
 
 import { Refused } from "./api.js";
 
-/** The name of the statistics, whose rights are those for the broker as a whole. */
-export const BROKER = "DIAG";
-
-/** The buttons of a view that require a right. */
+/** The buttons of a view that request operations. */
 export class Rights {
   #turn = 0;
 
@@ -14,9 +11,10 @@ export class Rights {
   }
 
   /**
-   * Turn buttons on or off: {button, right, at}, where `at` is a destination or `BROKER`.
+   * Turn buttons on or off: {button, operation, at}. Without `at`, a destination, the operation is
+   * one that names none.
    *
-   * If the rights cannot be read, the buttons stay as they are: the broker checks each request.
+   * If the operations cannot be read, the buttons stay as they are: the broker checks each request.
    */
   async apply(needs) {
     this.#turn += 1;
@@ -30,10 +28,19 @@ export class Rights {
       throw error;
     }
     if (turn !== this.#turn) return;
-    for (const { button, right, at } of needs) {
-      const { user, rights } = answers[places.indexOf(at)];
-      button.disabled = !rights.includes(right);
-      button.title = button.disabled ? `${user || "An anonymous user"} needs the right ${right} at ${at}.` : "";
+    for (const { button, operation, at } of needs) {
+      const { user, operations } = answers[places.indexOf(at)];
+      const place = at === undefined ? "" : ` at ${at}`;
+      const reason = `${user || "An anonymous user"} may not request ${operation}${place}.`;
+      allow(button, operations.includes(operation), reason);
     }
   }
+}
+
+/** Turn a button on, or off for a reason. */
+export function allow(button, isAllowed, reason) {
+  const title = isAllowed ? "" : reason;
+  // Unchanged values are not set, as the browser would recompute the style.
+  if (button.disabled === isAllowed) button.disabled = !isAllowed;
+  if (button.title !== title) button.title = title;
 }

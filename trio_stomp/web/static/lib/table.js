@@ -1,6 +1,7 @@
 // Tables that are kept up to date, and their columns.
 
 import { el, say, show } from "./dom.js";
+import { allow } from "./rights.js";
 
 export const ROWS_SHOWN = 200;
 
@@ -29,16 +30,18 @@ export const links = (name, text, link, more = {}) => ({
   },
 });
 
-/** A column with a button for an operation on the row's item. */
-export const operation = (label, key, act) => ({
+/** A column with a button for an operation on the row's item, which lists its `operations`. */
+export const operation = ({ label, verb, key, act }) => ({
   name: "Actions",
   isHidden: true,
   node: (item, cell) => {
     cell.item = item;
-    if (cell.firstChild !== null) return;
-    const attributes = { type: "button", class: "small", onclick: () => act(cell.item) };
-    const button = el("button", { ...attributes, "aria-label": `${label} ${key(item)}` }, label);
-    cell.append(el("div", { class: "actions" }, button));
+    if (cell.firstChild === null) {
+      const attributes = { type: "button", class: "small", onclick: () => act(cell.item) };
+      const button = el("button", { ...attributes, "aria-label": `${label} ${key(item)}` }, label);
+      cell.append(el("div", { class: "actions" }, button));
+    }
+    allow(cell.querySelector("button"), item.operations.includes(verb), `You may not ${verb} this one.`);
   },
 });
 

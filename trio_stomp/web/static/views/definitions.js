@@ -9,11 +9,16 @@ import { button } from "../lib/parts.js";
 const MAX_NAMES = 500;
 const TYPES = { toml: "application/toml", json: "application/json" };
 
-/** The buttons, and the hidden field of the file. `outcome` shows the results. */
+/**
+ * The buttons and the hidden field of the file, `parts`, and the button for an import.
+ *
+ * `outcome` shows the results.
+ */
 export function definitionsButtons({ api, outcome }) {
   const file = el("input", { type: "file", accept: ".json,.toml", hidden: true, "aria-label": "File" });
   file.onchange = () => restore(api, outcome, file);
-  return [file, button("Export", () => save(api, outcome)), button("Import …", () => file.click())];
+  const importing = button("Import …", () => file.click());
+  return { parts: [file, button("Export", () => save(api, outcome)), importing], importing };
 }
 
 function save(api, outcome) {

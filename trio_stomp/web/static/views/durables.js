@@ -23,7 +23,7 @@ export class Durables extends ListView {
         sessions("Session", (item) => item.session_id),
         number("Waiting", (item) => item.waiting, format.brief, { mark: () => "strong" }),
         number("Unacked", (item) => item.unacked, format.brief),
-        operation("End …", (item) => item.name, (item) => this.#end(item)),
+        operation({ label: "End …", verb: "end", key: (item) => item.name, act: (item) => this.#end(item) }),
       ],
     };
     super({ api, name: "durables", items: ({ durables }) => durables, table });

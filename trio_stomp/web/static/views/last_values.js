@@ -19,7 +19,7 @@ export class LastValues extends ListView {
         number("Size", (item) => item.bytes, format.bytes),
         words("Set", (item) => item.set_ms, { text: ({ set_ms: at }) => (at > 0 ? format.moment(at, Date.now()) : "–") }),
         words("Kept", ({ stored }) => (stored ? "stored" : "in memory")),
-        operation("Clear …", (item) => item.destination, (item) => this.#remove(item)),
+        operation({ label: "Clear …", verb: "clear", key: (item) => item.destination, act: (item) => this.#remove(item) }),
       ],
     };
     super({ api, name: "last-values", items: (answer) => answer.last_values, table });

@@ -44,14 +44,17 @@ export class Messages {
     };
     this.form.onreset = () => setTimeout(() => this.look());
     this.retryButton = button("Retry …", () => this.#retry());
-    this.taking = [this.retryButton, button("Move …", () => this.#move()), button("Drop …", () => this.#drop())];
+    this.moveButton = button("Move …", () => this.#move());
+    this.dropButton = button("Drop …", () => this.#drop());
     this.more = button("Show more", () => this.#load(this.#messages.length));
     this.actions = el(
       "div",
       { class: "row left", role: "group", "aria-label": "Selected messages" },
       button("Select all shown", () => this.#selectAll()),
       (this.whole = button("Select all that match", () => this.#selectWhole(!this.#isWhole))),
-      ...this.taking,
+      this.retryButton,
+      this.moveButton,
+      this.dropButton,
     );
     this.card = card(
       "Messages",
@@ -65,9 +68,13 @@ export class Messages {
     );
   }
 
-  /** The buttons with the rights that they require. */
+  /** The buttons with the operations that they request. */
   needs() {
-    return this.taking.map((each) => ({ button: each, right: "receive", at: this.queue }));
+    return [
+      { button: this.retryButton, operation: "retry", at: this.queue },
+      { button: this.moveButton, operation: "move", at: this.queue },
+      { button: this.dropButton, operation: "purge", at: this.queue },
+    ];
   }
 
   /** Show the messages of a queue. */

@@ -4,7 +4,6 @@ import { ask } from "../lib/dialogs.js";
 import { say } from "../lib/dom.js";
 import * as format from "../lib/format.js";
 import { button } from "../lib/parts.js";
-import { BROKER } from "../lib/rights.js";
 import { offers } from "./messages.js";
 
 export class QueueActions {
@@ -22,11 +21,11 @@ export class QueueActions {
     this.buttons = [this.pause, this.move, this.redeliver, this.purge, this.remove];
   }
 
-  /** The buttons with the rights that they require. */
+  /** The buttons with the operations that they request. */
   needs() {
-    const atQueue = [this.move, this.purge].map((each) => ({ button: each, right: "receive", at: this.name }));
-    const ofBroker = [this.pause, this.redeliver, this.remove];
-    return [...atQueue, ...ofBroker.map((each) => ({ button: each, right: "admin", at: BROKER }))];
+    const { pause, move, redeliver, purge, remove } = this;
+    const found = Object.entries({ pause, move, redeliver, purge, delete: remove });
+    return found.map(([operation, each]) => ({ button: each, operation, at: this.name }));
   }
 
   /** Choose the queue to operate on. */

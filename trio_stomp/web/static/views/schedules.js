@@ -41,7 +41,7 @@ export class Schedules extends View {
         number("Sent", (item) => item.sent, format.brief),
         words("Repeats", ({ repeats }) => (repeats ? "yes" : "no")),
         words("Kept", ({ stored }) => (stored ? "stored" : "in memory")),
-        operation("Cancel …", (item) => item.id, (item) => this.#cancel(item)),
+        operation({ label: "Cancel …", verb: "cancel", key: (item) => item.id, act: (item) => this.#cancel(item) }),
       ],
     });
     this.quotas = new Table(byId("quotas-table"), QUOTAS);

@@ -27,9 +27,9 @@ export class SendForm {
     this.card.classList.add("send");
   }
 
-  /** The button with the right that it requires. */
+  /** The button with the operation that it requests. */
   needs() {
-    return [{ button: this.button, right: "send", at: this.destination }];
+    return [{ button: this.button, operation: "send", at: this.destination }];
   }
 
   /** Choose the destination. */

@@ -5,7 +5,7 @@ import { Outcome, ask } from "../lib/dialogs.js";
 import * as format from "../lib/format.js";
 import { Loader } from "../lib/loader.js";
 import { LineCard, button, card, kindClass, pageHead } from "../lib/parts.js";
-import { BROKER, Rights } from "../lib/rights.js";
+import { Rights } from "../lib/rights.js";
 import { Table, words } from "../lib/table.js";
 import { Page } from "../lib/view.js";
 import { Trail } from "../model/trail.js";
@@ -85,7 +85,7 @@ export class SessionPage extends Page {
 
   visit(search) {
     super.visit(search);
-    this.rights.apply([{ button: this.close, right: "admin", at: BROKER }]);
+    this.rights.apply([{ button: this.close, operation: "close" }]);
   }
 
   begin(session) {

@@ -6,7 +6,7 @@ import { problem } from "../lib/api.js";
 import * as format from "../lib/format.js";
 import { Loader } from "../lib/loader.js";
 import { button, card } from "../lib/parts.js";
-import { BROKER, Rights } from "../lib/rights.js";
+import { Rights } from "../lib/rights.js";
 import { Table, number, words } from "../lib/table.js";
 import { View } from "../lib/view.js";
 import { definitionsButtons } from "./definitions.js";
@@ -80,11 +80,14 @@ export class Settings extends View {
     this.who = el("dl", { class: "facts" });
     const view = byId("settings");
     const again = button("Read the settings again …", () => this.#reload());
-    const definitions = definitionsButtons({ api, outcome: this.outcome });
+    const { parts, importing } = definitionsButtons({ api, outcome: this.outcome });
     this.rights = new Rights(api);
-    this.needs = [again, ...definitions].map((each) => ({ button: each, right: "admin", at: BROKER }));
+    this.needs = [
+      { button: again, operation: "reload" },
+      { button: importing, operation: "definitions" },
+    ];
     const note = el("p", { class: "note" }, DEFINITIONS);
-    view.append(card("You", [again], this.who), card("Definitions", definitions, note));
+    view.append(card("You", [again], this.who), card("Definitions", parts, note));
     const table = (title, options) => {
       const at = el("div", { class: "card flush" });
       const note = el("p", { class: "note" });

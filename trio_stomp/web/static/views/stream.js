@@ -5,7 +5,7 @@ import { Outcome, ask } from "../lib/dialogs.js";
 import * as format from "../lib/format.js";
 import { Loader } from "../lib/loader.js";
 import { block, button, card, pageHead } from "../lib/parts.js";
-import { BROKER, Rights } from "../lib/rights.js";
+import { Rights } from "../lib/rights.js";
 import { Page } from "../lib/view.js";
 import { bodyText, headersOf } from "./messages.js";
 
@@ -59,7 +59,7 @@ export class StreamPage extends Page {
 
   visit(search) {
     super.visit(search);
-    this.rights.apply([{ button: this.trim, right: "admin", at: BROKER }]);
+    this.rights.apply([{ button: this.trim, operation: "trim" }]);
   }
 
   begin(name) {
