@@ -593,10 +593,7 @@ def test_names_and_bodies_are_text(chromium: Chromium, port: int) -> None:
         shows(page, "#confirm-choices", MARKUP)
         page.click("#confirm-no")
         page.go("connections")
-        page.js(
-            "[...document.querySelectorAll('#connections-table tr')]"
-            f".find((row) => row.innerText.includes({MARKUP!r})).querySelector('a').click()"
-        )
+        in_row(page, "connections", MARKUP, "a")
         shows(page, "#connection .facts", MARKUP)
         shows(page, "#connection .list", MARKUP)
         page.go("try")

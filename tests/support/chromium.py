@@ -202,29 +202,23 @@ class Page:
         self.until(f"!document.getElementById({json.dumps(view)}).hidden")
 
     def click(self, selector: str) -> None:
-        """Click in the middle of an element once it can be seen, as a mouse does."""
-        self.until(f"document.querySelector({json.dumps(selector)})?.checkVisibility()")
-        box = self.js(
-            f"(() => {{ const e = document.querySelector({json.dumps(selector)});"
-            " e.scrollIntoView({block: 'center', behavior: 'instant'});"
-            " const b = e.getBoundingClientRect();"
-            " return [b.x + b.width / 2, b.y + b.height / 2]; })()"
-        )
-        for kind in ("mouseMoved", "mousePressed", "mouseReleased"):
-            self.call(
-                "Input.dispatchMouseEvent",
-                type=kind,
-                x=box[0],
-                y=box[1],
-                button="none" if kind == "mouseMoved" else "left",
-                clickCount=1,
-            )
+        """Click an element once it can be seen and clicked, as a mouse in its middle would."""
+        self.click_on(f"document.querySelector({json.dumps(selector)})")
+
+    def click_on(self, element: str) -> None:
+        """Click the element that an expression returns, once it can be seen and clicked.
+
+        It is found, checked and clicked in one step, because the page may change it between two.
+        """
+        self.until(f"({CLICK})({element})")
 
     def fill(self, selector: str, text: str) -> None:
-        """Fill a field with text."""
-        self.js(f"document.querySelector({json.dumps(selector)}).select()")
-        self.js(f"document.querySelector({json.dumps(selector)}).focus()")
-        self.call("Input.insertText", text=text)
+        """Type text into a field in place of its present text, once the field can be seen.
+
+        This is one step, because the page may give the focus to another field between two.
+        """
+        field = f"document.querySelector({json.dumps(selector)})"
+        self.until(f"({FILL})({field}, {json.dumps(text)})")
 
     def press(self, key: str, code: int, text: str = "") -> None:
         """Press a key. ``code`` is its virtual key code, ``text`` what it types."""
@@ -234,6 +228,23 @@ class Page:
             )
 
 
+CLICK = """(element) => {
+  if (!element?.checkVisibility() || element.disabled) return false;
+  element.scrollIntoView({block: "center", behavior: "instant"});
+  const {x, y, width, height} = element.getBoundingClientRect();
+  if (!element.contains(document.elementFromPoint(x + width / 2, y + height / 2))) return false;
+  element.focus();
+  element.click();
+  return true;
+}"""
+"""Clicks an element. It returns false if the element is hidden, off, or behind another."""
+FILL = """(field, text) => {
+  if (!field?.checkVisibility()) return false;
+  field.focus();
+  field.select();
+  document.execCommand(text === "" ? "delete" : "insertText", false, text);
+  return true;
+}"""
 LOADED = "document.readyState === 'complete'"
 WAIT = """new Promise((resolve) => {
   const end = performance.now() + 1000;

@@ -96,36 +96,30 @@ def waiting(page: Page, name: str, count: str) -> None:
 def open_queue(page: Page, name: str) -> None:
     """Go to the page of a queue by its link."""
     page.go("queues")
-    waiting_at = f"{row(name)}.querySelector('a').href"
-    page.until(waiting_at)
-    page.js(f"{row(name)}.querySelector('a').click()")
+    page.click_on(f"{row(name)}?.querySelector('a')")
     shows(page, "#queue .name", name)
 
 
 def press(page: Page, view: str, label: str) -> None:
     """Press a button of a view by its label."""
-    every = f"[...document.querySelectorAll('#{view} button')]"
-    button = f"{every}.find((each) => each.textContent === {label!r})"
-    page.until(f"{button}?.checkVisibility() && !{button}.disabled")
-    page.js(f"{button}.click()")
+    buttons = f"[...document.querySelectorAll('#{view} button')]"
+    page.click_on(f"{buttons}.find((each) => each.textContent === {label!r})")
 
 
 def tick(page: Page, text: str) -> None:
     """Tick the message that contains a text."""
-    page.js(
+    page.click_on(
         "[...document.querySelectorAll('#queue .messages li')]"
-        f".find((each) => each.innerText.includes({text!r})).querySelector('input').click()"
+        f".find((each) => each.innerText.includes({text!r}))?.querySelector('input')"
     )
 
 
 def in_row(page: Page, view: str, text: str, selector: str) -> None:
     """Click something in the row that contains a text."""
-    found = (
+    page.click_on(
         f"[...document.querySelectorAll('#{view} tbody tr')]"
         f".find((row) => row.innerText.includes({text!r}))?.querySelector({selector!r})"
     )
-    page.until(found)
-    page.js(f"{found}.click()")
 
 
 def confirm(page: Page, *values: str) -> None:
