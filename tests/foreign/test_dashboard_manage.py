@@ -7,6 +7,7 @@ import pytest
 
 from tests.support.chromium import Chromium, Page
 from tests.support.dashboard import (
+    MARKUP,
     OFTEN,
     anonymous,
     confirm,
@@ -114,12 +115,17 @@ def test_a_queue_is_paused_and_unacknowledged_messages_are_redelivered(
     page: Page, port: int
 ) -> None:
     peer = anonymous(port)
-    peer.subscribe("/queue/jobs", ack="client-individual")
+    selector = f"{MARKUP!r} <> kind OR kind IS NULL"
+    headers = {"selector": selector}
+    peer.subscribe("/queue/jobs", ack="client-individual", headers=headers)
     peer.send("/queue/jobs", "one")
     name = peer.get().headers["message-id"]
     open_queue(page, "/queue/jobs")
     shows(page, "#queue .list", name)
     shows(page, "#queue .list", "client-individual")
+    assert selector not in page.text("#queue .list")
+    page.click("#queue .list summary")
+    shows(page, "#queue .list", selector)
     shows(page, "#queue .facts", "Delivered again")
     press(page, "queue", "Pause")
     shows(page, "#queue .result", "hands out nothing until it is resumed")

@@ -248,7 +248,7 @@ def subscription_record(subscription: Subscription) -> Record:
         "destination": subscription.destination,
         "wildcard": any(pattern is not None for _, pattern in subscription.targets),
         "ack": "auto" if consumer is None else consumer.ack,
-        "selector": subscription.selector is not None,
+        **_selector_fields(subscription),
         "no_local": subscription.no_local,
         "durable": binding is not None and bool(binding.durable),
         **_durable_fields(binding),
@@ -275,7 +275,7 @@ def durable_record(binding: Binding) -> Record:
         "destination": ",".join(name for name, _ in binding.targets),
         "wildcard": any(pattern is not None for _, pattern in binding.targets),
         "ack": None if only is None else only.ack,
-        "selector": binding.selector is not None,
+        **_selector_fields(binding),
         "no_local": binding.no_local,
         "durable": True,
         **_durable_fields(binding),
@@ -284,6 +284,11 @@ def durable_record(binding: Binding) -> Record:
         "waiting": binding.queue.depth,
         "unacked": binding.queue.unacked,
     }
+
+
+def _selector_fields(thing: Subscription | Binding) -> Record:
+    text = "" if thing.selector is None else thing.selector.text
+    return {"selector": thing.selector is not None, "selector_text": text}
 
 
 def _durable_fields(binding: AnyBinding | None) -> Record:

@@ -190,6 +190,7 @@ async def test_subscriptions_come_in_pages(dial: Dial) -> None:
         assert part["subscriptions"] == everything["subscriptions"][offset : offset + 3]
     wild, queue = everything["subscriptions"][-2:]
     assert (wild["wildcard"], wild["selector"], wild["ack"]) == (True, True, "auto")
+    assert wild["selector_text"] == "a = 1"
     assert (queue["wildcard"], queue["ack"], queue["unacked"]) == (False, "client", 0)
     mine = ask(dial, f"/subsz?session={queue['session_id']}").json
     assert [each["subscription_id"] for each in mine["subscriptions"]] == ["w", "q"]
@@ -234,8 +235,8 @@ async def test_offline_durable_subscriptions_are_listed() -> None:
             ("shared", "", "/topic/x", "connected", 0),
             ("shared", "", "/topic/y", "away", 2),
         ]
-        assert (own["wildcard"], own["selector"], own["ack"], own["prefetch"]) == (
-            *(True, True, None, 0),
+        assert (own["wildcard"], own["selector_text"], own["ack"], own["prefetch"]) == (
+            *(True, "n = 1", None, 0),
         )
         assert (first["consumers"], first["unacked"], first["prefetch"]) == (2, 1, 200)
         assert (first["session_id"], first["subscription_id"]) == ("", None)  # one of the two

@@ -46,6 +46,7 @@ SUBSCRIPTION = record(
         "wildcard": FLAG,
         "ack": maybe(TEXT),
         "selector": FLAG,
+        "selector_text": TEXT,
         "no_local": FLAG,
         "durable": FLAG,
         "name": maybe(TEXT),

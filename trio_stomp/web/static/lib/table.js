@@ -1,6 +1,7 @@
 // Tables that are kept up to date, and their columns.
 
 import { el, say, show } from "./dom.js";
+import { cut } from "./format.js";
 import { allow } from "./rights.js";
 
 export const ROWS_SHOWN = 200;
@@ -16,6 +17,23 @@ export const number = (name, value, text, more = {}) => ({
 
 /** A column of text. The broker's and clients' texts are set as text only. */
 export const words = (name, value, more = {}) => ({ name, value, text: value, ...more });
+
+/** The characters of a long text that are shown at first. */
+const START = 40;
+
+/** A column of texts that may be long: then its start is shown, and all of it on request. */
+export const texts = (name, text) => ({
+  name,
+  value: text,
+  node: (item, cell) => {
+    const wanted = text(item);
+    if (cell.dataset.shown === wanted) return;
+    cell.dataset.shown = wanted;
+    const start = cut(wanted, START);
+    const whole = el("details", {}, el("summary", {}, start), wanted);
+    cell.replaceChildren(start === wanted ? wanted : whole);
+  },
+});
 
 /** A column of links. `link(item)` makes the element, again only if `text(item)` changes. */
 export const links = (name, text, link, more = {}) => ({

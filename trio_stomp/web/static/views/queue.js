@@ -6,7 +6,7 @@ import * as format from "../lib/format.js";
 import { Loader } from "../lib/loader.js";
 import { LineCard, Tile, card, pageHead } from "../lib/parts.js";
 import { Rights } from "../lib/rights.js";
-import { Table, number, words } from "../lib/table.js";
+import { Table, number, texts, words } from "../lib/table.js";
 import { Page } from "../lib/view.js";
 import { readQueue } from "../model/history.js";
 import { Trail } from "../model/trail.js";
@@ -23,7 +23,7 @@ const CONSUMERS = [
   words("User", (item) => item.user),
   words("Subscription", (item) => item.subscription_id, { mark: () => "soft" }),
   words("Acknowledges", (item) => item.ack),
-  words("Selector", (item) => (item.selector ? "yes" : "")),
+  texts("Selector", (item) => item.selector_text),
   number("Prefetch", (item) => item.prefetch, format.count),
   number("Holds", (item) => item.unacked, format.count),
   number("Oldest", (item) => item.oldest_unacked_age_s, format.duration, {

@@ -3,7 +3,7 @@
 import { Refused } from "../lib/api.js";
 import { byId, show } from "../lib/dom.js";
 import * as format from "../lib/format.js";
-import { Table, number, words } from "../lib/table.js";
+import { Table, number, texts, words } from "../lib/table.js";
 import { placed, sessions } from "./links.js";
 
 /** The columns of a subscription, beside those of its client. */
@@ -11,7 +11,7 @@ export const SUBSCRIPTION = [
   placed("Destination"),
   words("Id", (item) => item.subscription_id ?? "", { mark: () => "soft" }),
   words("Acknowledges", (item) => item.ack ?? ""),
-  words("Selector", (item) => (item.selector ? "yes" : "")),
+  texts("Selector", (item) => item.selector_text),
   words("Durable", (item) => (item.durable ? item.name || "yes" : "")),
   number("Prefetch", (item) => item.prefetch, format.count),
   number("Waiting", (item) => item.waiting, format.count),
