@@ -13,6 +13,7 @@ import pytest
 
 from tests.support.tool_fakes import PATIENCE_S, OutputOf, environment, run, running, started
 from tests.support.tool_fakes import output_of as output_of
+from trio_stomp.cli._http_get import open_site
 from trio_stomp.cli.commands._top import _top
 from trio_stomp.cli.commands._top._frame import Growth, Record, Snapshot, frame
 from trio_stomp.cli.commands._top._screen import _time
@@ -176,6 +177,25 @@ def test_a_frame_on_each_line_until_it_is_ended(broker: ThreadedBroker) -> None:
             assert stdout.readline().startswith("{")
             process.send_signal(number)
             assert process.wait(PATIENCE_S) == 0
+
+
+def test_requests_that_take_long_come_less_often(monkeypatch: pytest.MonkeyPatch) -> None:
+    def slow(*_args: object) -> Snapshot:
+        time.sleep(0.05)
+        return snapshot(0)
+
+    pauses: list[float] = []
+    view = _top.View("out", 20)
+
+    def wait(seconds: float) -> None:
+        pauses.append(seconds)
+        view.is_over = True
+
+    monkeypatch.setattr(Snapshot, "of", slow)
+    given = _top.make_parser().parse_args(["--interval", "0.2"])
+    site = open_site(given)
+    assert len(list(_top._snapshots(site, view, given, wait))) == 1
+    assert pauses[0] >= 20 * 0.05
 
 
 def test_the_screen_in_a_terminal(broker: ThreadedBroker) -> None:
