@@ -361,15 +361,15 @@ class Client:
     ) -> list[Received]:
         """SEND each body, in one write. With ``receipt``, wait until the last is processed."""
         pairs = list(headers.items() if isinstance(headers, Mapping) else headers)
-        data = b""
+        frames: list[bytes] = []
         name = ""
         for number, body in enumerate(bodies, 1):
             own = [("destination", destination), *pairs]
             if receipt and number == len(bodies):
                 name = self._new_receipt()
                 own.append(("receipt", name))
-            data += frame_bytes("SEND", own, body, self.version)
-        await self.send_bytes(data)
+            frames.append(frame_bytes("SEND", own, body, self.version))
+        await self.send_bytes(b"".join(frames))
         return await self.receive_until_receipt(name) if receipt else []
 
     async def fence(self) -> list[Received]:

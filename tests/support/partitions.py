@@ -183,11 +183,11 @@ def _split(address: str) -> tuple[str, int]:
 async def partitions(
     policies: Mapping[str, DestinationPolicy] | None = None, **options: object
 ) -> AsyncGenerator[Partitions, None]:
-    """Run a node and the owners of its partitions, for a test that takes less than 30 s."""
+    """Run a node and the owners of its partitions, for a test that takes less than a minute."""
     settings = evolve(Settings.of(port=0, **options), destinations=tuple((policies or {}).items()))
     gates = [Gate(5, 100) for _ in PLACEMENT.all]
     owners = [Owner(number, gates, settings) for number in PLACEMENT.all]
-    with trio.fail_after(30):
+    with trio.fail_after(60):
         async with AsyncExitStack() as stack, trio.open_nursery() as tasks:
             for owner in owners:
                 await owner.next(tasks)
