@@ -58,10 +58,11 @@ def leave(node: Node) -> None:
     node.handle.stop()
 
 
-@pytest.mark.parametrize(("end", "lease_s", "most_s"), [(crash, LEASE_S, 10), (leave, 9, 8)])
+@pytest.mark.parametrize(("end", "lease_s"), [(crash, LEASE_S), (leave, 50)])
 async def test_stored_messages_survive_their_owner(
-    tmp_path: Path, end: Callable[[Node], None], lease_s: float, most_s: float
+    tmp_path: Path, end: Callable[[Node], None], lease_s: float
 ) -> None:
+    """The end of an owner that leaves in order does not have to be noticed by others."""
     async with cluster(tmp_path, lease_s=lease_s) as here:
         owner, standby = await here.owner(), await here.standby()
         await here.put(owner, *(b"%d" % number for number in range(300)))
@@ -71,10 +72,9 @@ async def test_stored_messages_survive_their_owner(
         await owner.ended.wait()
         assert await here.take(standby, 1) == [b"100"]
         assert await here.owner() is standby
-        assert trio.current_time() - began < most_s
-        again = await here.start(
-            owner.name, lease_s=lease_s
-        )  # the missing records come from the log
+        assert end is crash or trio.current_time() - began < lease_s
+        # The missing records come from the log.
+        again = await here.start(owner.name, lease_s=lease_s)
         end(standby)
         await standby.ended.wait()
         assert await here.take(again, 199) == [b"%d" % number for number in range(101, 300)]
@@ -112,6 +112,17 @@ async def test_an_owner_whose_lease_was_taken_leaves_no_orderly_end(tmp_path: Pa
         assert end_entry(0)[12:] not in await here.kinds()
 
 
+async def renewed(here: Cluster, times: int) -> None:
+    """Wait until the lease was renewed some times."""
+    leases = JetStream(here.engine)
+    before = (await leases.stream("stomp_leases")).last
+
+    async def is_renewed() -> bool:
+        return (await leases.stream("stomp_leases")).last >= before + times
+
+    await eventually(is_renewed)
+
+
 async def test_a_wall_clock_that_is_set_changes_no_owner_and_loses_nothing(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -123,7 +134,7 @@ async def test_a_wall_clock_that_is_set_changes_no_owner_and_loses_nothing(
         for number, step_s in enumerate((day_s, -2 * day_s, 0.0)):
             offset_s[0] = step_s
             await here.put(standby, b"%d" % number)
-            await trio.sleep(2 * LEASE_S)
+            await renewed(here, 2)
             assert (await here.roles())[owner.name] == "owner"
         assert (await here.kinds()).count(epoch_entry(0)[12:]) == 1
         offset_s[0] = -day_s

@@ -16,7 +16,7 @@ from attrs import define, field
 
 from trio_stomp.nats import Address
 
-MAX_S = 10
+MAX_S = 60
 """Longest time for a test with a scripted server: a client that waits for ever is a failure."""
 INFO: Mapping[str, object] = {"server_id": "fake", "max_payload": 100, "headers": True}
 
