@@ -11,6 +11,9 @@ Nodes are killed (their directory stays, loses its end, is damaged or lost), pau
 the lease, stopped and moved. The network of a node stalls or is cut. The engine loses servers and
 its majority, answers late or not at all, stores without answering, and is full. Clocks differ.
 
+With ``--partitions``, whole brokers, routers and forwarders run, too, for clients that send alone,
+in transactions and to several destinations. Nodes also lose each other, and days' clocks are set.
+
 The checks are:
 - a later owner has all messages whose storage was confirmed, and none whose ACK was confirmed;
 - only the writer of the log's last epoch confirms, each entry once, in the order of the log;
@@ -20,6 +23,13 @@ The checks are:
 - another node becomes the owner in time if one was up to date when the owner was killed;
 - no node ends with an error, and at the end all have the same state: that of the whole log.
 
+With partitions, instead of the first and the third, as seen by clients:
+- what has a RECEIPT arrives, until its ACK has one, and never after that;
+- what arrives again is marked, and each sender's messages keep their order in each queue;
+- of a transaction or composite SEND over partitions, all messages arrive or none, each once, and
+  what one takes from a queue is sent on once;
+- no partition keeps messages for others at the end.
+
 The exit code is 1 if a check fails.
 """
 
@@ -28,8 +38,11 @@ import sys
 import time
 from collections import Counter
 from collections.abc import Sequence
+from functools import partial
 
-from _cluster.simulation import DURATION_S, PLANTS, Result, simulate
+from _cluster.parted.simulation import PLANTS as PARTED
+from _cluster.parted.simulation import PartedSimulation
+from _cluster.simulation import DURATION_S, PLANTS, Result, Simulation, simulate
 
 TELL_S = 10.0
 """The interval of lines about progress."""
@@ -45,9 +58,15 @@ def parse(argv: Sequence[str] | None) -> argparse.Namespace:
     parser.add_argument("--nodes", default="3-9", help="nodes of a cluster: least-most")
     parser.add_argument("--duration", type=float, default=DURATION_S, help="seconds with faults")
     parser.add_argument(
-        "--plant", choices=PLANTS, default="", help="insert a fault that the checks must find"
+        "--plant",
+        choices=(*PLANTS, *PARTED),
+        default="",
+        help=f"insert a fault that the checks must find; with partitions: {', '.join(PARTED)}",
     )
+    parser.add_argument("--partitions", type=int, default=1, help="partitions of a cluster")
     args = parser.parse_args(argv)
+    if args.plant and (args.plant in PARTED) != (args.partitions > 1):
+        parser.error(f"--plant {args.plant} does not go with --partitions {args.partitions}")
     least, _, most = args.nodes.partition("-")
     try:
         args.range = int(least), int(most or least)
@@ -71,9 +90,11 @@ def show(found: Result, command: str) -> None:
 def summary(results: Sequence[Result], seconds: float) -> str:
     """Return the figures of all seeds as a table."""
     faults: Counter[str] = Counter()
+    clients: Counter[str] = Counter()
     silences = [silence for each in results for silence in each.silences]
     for each in results:
         faults.update(each.faults)
+        clients.update(each.clients)
     rows = [
         ("seeds", len(results)),
         *sorted(faults.items()),
@@ -81,6 +102,7 @@ def summary(results: Sequence[Result], seconds: float) -> str:
         ("confirmed appends", sum(each.confirmed for each in results)),
         ("- after the lease", sum(each.unleased for each in results)),
         ("messages delivered again", sum(each.redelivered for each in results)),
+        *clients.items(),
         ("rebuilt from a snapshot", sum(each.rebuilt for each in results)),
         ("kills of an owner, timed", len(silences)),
         ("- longest silence, ms", round(1000 * max(silences, default=0))),
@@ -97,6 +119,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     results: list[Result] = []
     same = f"--nodes {args.nodes} --duration {args.duration:g}"
     same += f" --plant {args.plant}" if args.plant else ""
+    same += f" --partitions {args.partitions}" if args.partitions > 1 else ""
+    make = partial(PartedSimulation, partitions=args.partitions)
     for seed in range(1, args.seeds + 1) if args.seed is None else [args.seed]:
         found = simulate(
             seed,
@@ -104,6 +128,7 @@ def main(argv: Sequence[str] | None = None) -> int:
             prints=args.seed is not None,
             plant=args.plant,
             duration_s=args.duration,
+            make=Simulation if args.partitions == 1 else make,
         )
         results.append(found)
         if found.violations:

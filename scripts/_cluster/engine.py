@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator, Mapping
 from functools import partial
 
 import trio
-from attrs import define, field
+from attrs import define, evolve, field
 
 from _cluster.network import ENDED, Network
 from _cluster.streams import Consumer, Pull, Stored, Stream
@@ -186,8 +186,8 @@ class Engine:
             self._request(session, subject[len(_API) :].decode(), reply, payload)
             return
         for stream in self.streams.values():
-            if stream.subject == subject:
-                self._publish_to(stream, session, reply, headers, payload=payload)
+            if subject in stream.subjects:
+                self._publish_to(stream, session, subject, reply, headers, payload=payload)
                 return
         if not self.tell(subject, reply, payload) and reply:
             session.message(reply, b"", headers=NOBODY)
@@ -200,10 +200,18 @@ class Engine:
     # --- streams ----------------------------------------------------------------------------------
 
     def _publish_to(
-        self, stream: Stream, session: Session, reply: bytes, headers: bytes, *, payload: bytes
+        self,
+        stream: Stream,
+        session: Session,
+        subject: bytes,
+        reply: bytes,
+        headers: bytes,
+        *,
+        payload: bytes,
     ) -> None:
+        message = Stored(0, payload, 0.0, subject)
         fields = parse_headers(headers).fields if headers else {}
-        store = partial(self._store, stream, session, reply, fields, payload=payload)
+        store = partial(self._store, stream, session, reply, fields, message=message)
         troubles, chance = self.troubles, self.chance
         if troubles.outage:
             if chance.random() < 0.3:
@@ -233,11 +241,11 @@ class Engine:
         reply: bytes,
         fields: Mapping[bytes, bytes],
         *,
-        payload: bytes,
+        message: Stored,
         is_answered: bool = True,
     ) -> None:
         answer: dict[str, object]
-        is_fit = self.troubles.ignores_expected or stream.expects(fields)
+        is_fit = self.troubles.ignores_expected or stream.expects(fields, message.subject)
         if not is_fit:
             text = f"wrong last sequence: {stream.last}"
             answer = {"error": {"code": 400, "err_code": 10071, "description": text}}
@@ -246,7 +254,7 @@ class Engine:
             answer = {"error": {"code": 503, "err_code": 10077, "description": text}}
         else:
             answer = {"stream": stream.name, "seq": stream.last + 1}
-            stream.add(Stored(stream.last + 1, payload, trio.current_time()))
+            stream.add(evolve(message, sequence=stream.last + 1, at=trio.current_time()))
             for consumer in list(self._consumers.values()):
                 if consumer.stream is stream:
                     self._pump(consumer)
@@ -285,14 +293,15 @@ class Engine:
         elif troubles.flaky and self.chance.random() < troubles.flaky:
             self._count("lost")
         elif kind == "STREAM.CREATE":
-            subject = order["subjects"][0].encode()
+            subjects = [each.encode() for each in order["subjects"]]
             keeps_all = "max_msgs_per_subject" not in order
-            stream = Stream(name, subject, keeps_all=keeps_all, config=order)
+            stream = Stream(name, subjects, keeps_all=keeps_all, config=order)
             self._answer_later(session, reply, self.streams.setdefault(name, stream).info())
         elif kind.startswith("CONSUMER.CREATE."):
             stream = self.streams[kind.rpartition(".")[2]]
-            start = order["config"]["opt_start_seq"]
-            self._consumers[name.encode()] = Consumer(name.encode(), session, stream, start)
+            config, key = order["config"], name.encode()
+            subject = config.get("filter_subject", "").encode()
+            self._consumers[key] = Consumer(key, session, stream, config["opt_start_seq"], subject)
             self._answer_later(session, reply, {"name": name})
         elif name not in self.streams:
             error = {"code": 404, "err_code": 10059, "description": "stream not found"}
@@ -331,12 +340,12 @@ class Engine:
     def _deliver(self, consumer: Consumer) -> None:
         if consumer.name not in self._consumers:
             return
-        for pull, position, payload in consumer.due():
+        for pull, position, message in consumer.due():
             if self.troubles.flaky and self.chance.random() < self.troubles.flaky / 4:
                 self._count("delivery lost")
             else:
                 wanted = pull.session.message(
-                    pull.reply, payload, subject=consumer.stream.subject, reply=position
+                    pull.reply, message.payload, subject=message.subject, reply=position
                 )
                 if not wanted:
                     self._consumers.pop(consumer.name, None)

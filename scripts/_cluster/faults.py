@@ -37,7 +37,6 @@ class Faults:
     _over_at: float = 0.0
     """The time when the last fault ended, from which the waits for lost requests count."""
 
-    @property
     def kinds(self) -> Mapping[str, tuple[int, Callable[[], str]]]:
         """Return the kinds of faults, with the frequency of each."""
         return {
@@ -62,7 +61,7 @@ class Faults:
             await trio.sleep(min(self.chance.expovariate(0.8), 6.0))
             if trio.current_time() > until:
                 return
-            kinds = self.kinds
+            kinds = self.kinds()
             weights = [weight for weight, _ in kinds.values()]
             (kind,) = self.chance.choices(list(kinds), weights)
             written = kinds[kind][1]()

@@ -8,7 +8,7 @@ import trio
 from attrs import define, field
 
 from _cluster.engine import Engine
-from _cluster.streams import Stream
+from trio_stomp.cluster import ClusterNames
 from trio_stomp.nats import parse_object
 
 MAX_VIOLATIONS = 20
@@ -55,17 +55,17 @@ class State:
 
 @define(eq=False)
 class Ledger:
-    """Compares the messages that owners confirm, deliver and find.
+    """Compares the messages that owners of a partition confirm, deliver and find.
 
     Args:
+      names: The names of the partition's streams and subjects.
       ttl_s: The duration of a lease.
       violations: Descriptions of the violations.
     """
 
     engine: Engine
     trace: Trace
-    log: str
-    leases: str
+    names: ClusterNames
     ttl_s: float
     violations: list[str] = field(factory=list)
     found: trio.Event = field(factory=trio.Event)
@@ -106,13 +106,13 @@ class Ledger:
         self.trace.add("!", text)
         self.found.set()
         if len(self.violations) < MAX_VIOLATIONS:
-            self.violations.append(f"{trio.current_time():.4f}: {text}")
+            self.violations.append(f"{self.trace.now():.4f}: {text}")
 
     # --- the log ----------------------------------------------------------------------------------
 
     def _owner_at(self, sequence: int) -> int:
         """Return the writer that alone may write an entry of the log."""
-        history = self.engine.streams[self.log].history
+        history = self.engine.streams[self.names.log].history
         for message in history[len(self._owners) - 1 : sequence]:
             _, writer, first, _, parts = _ENTRY.unpack_from(message.payload)
             begins = not first and parts == 1
@@ -121,14 +121,14 @@ class Ledger:
 
     def is_last(self, writer: int) -> bool:
         """Return whether no other owner has begun since a writer, which may itself be late."""
-        return self._owner_at(self.engine.streams[self.log].last) == writer
+        return self._owner_at(self.engine.streams[self.names.log].last) == writer
 
     def confirm(self, node: str, term: object, writer: int, sequence: int) -> None:
         """Check that an owner may confirm the append that ends with an entry of the log."""
-        history = self.engine.streams[self.log].history
+        history = self.engine.streams[self.names.log].history
         self.confirmed += 1
-        written = _last_written(self.engine.streams[self.leases], node)
-        self.unleased += trio.current_time() > written + self.ttl_s
+        written = self._last_written(node)
+        self.unleased += self.trace.now() > written + self.ttl_s
         if sequence > len(history):
             self.wrong(f"{node} confirms entry {sequence}, but the log ends at {len(history)}")
             return
@@ -154,7 +154,7 @@ class Ledger:
 
     def refuse(self, node: str, writer: int, commit: int) -> None:
         """Check that an append reported to clients as failed is not in the log."""
-        for message in self.engine.streams[self.log].history[-8:]:
+        for message in self.engine.streams[self.names.log].history[-8:]:
             _, found, first, part, parts = _ENTRY.unpack_from(message.payload)
             if (found, first) == (writer, commit) and part == parts - 1:
                 self.wrong(f"{node} refuses what entry {message.sequence} has")
@@ -164,7 +164,7 @@ class Ledger:
     def take_over(self, node: str, found: State) -> None:
         """Check the contents of a new owner's store."""
         self.takeovers += 1
-        self.taken_at = trio.current_time()
+        self.taken_at = self.trace.now()
         gone = [
             number
             for number, body in self.stored.items()
@@ -208,14 +208,14 @@ class Ledger:
             if not is_marked:
                 self.wrong(f"{node} hands out {number} again, without a mark")
         self.handed[number] = term
-        written = _last_written(self.engine.streams[self.leases], node)
-        if trio.current_time() > written + self.ttl_s / speed:
+        written = self._last_written(node)
+        if self.trace.now() > written + self.ttl_s / speed:
             self.wrong(f"{node} hands out {number}, but its lease of {written:.4f} has run out")
 
-
-def _last_written(leases: Stream, node: str) -> float:
-    """Return when a node last took or renewed the lease."""
-    for message in reversed(leases.history):
-        if parse_object(message.payload).get("holder") == node:
-            return message.at
-    return float("-inf")
+    def _last_written(self, node: str) -> float:
+        """Return when a node last took or renewed the lease."""
+        for message in reversed(self.engine.streams[self.names.leases].history):
+            is_ours = message.subject == self.names.lease_subject
+            if is_ours and parse_object(message.payload).get("holder") == node:
+                return message.at
+        return float("-inf")

@@ -95,7 +95,7 @@ class Network:
         """Return the time that bytes take."""
         return self.chance.uniform(SHORT_S, LONG_S)
 
-    async def connect(self, host: str, _port: int) -> "Wire":
+    async def connect(self, host: str, _port: int) -> trio.abc.Stream:
         """Stand for ``trio.open_tcp_stream``, in a node's task."""
         process: Any = PROCESS.get()
         place: Place = process.place

@@ -72,7 +72,8 @@ class Life:
     is_paused: bool = False
     scopes: dict[trio.CancelScope, None] = field(factory=dict)
     scope: trio.CancelScope = field(factory=trio.CancelScope)
-    node: Node | None = None
+    nodes: dict[int, Node] = field(factory=dict)
+    """Its nodes, by partition."""
     term: Term | None = None
     handle: ServerHandle = field(factory=lambda: ServerHandle((), feed=EventFeed()))
 
@@ -80,6 +81,11 @@ class Life:
     def name(self) -> str:
         """Return the name of its node."""
         return self.machine.name
+
+    @property
+    def node(self) -> Node | None:
+        """Return its node of the first partition, once there is one."""
+        return self.nodes.get(NAMES.partition)
 
     @property
     def place(self) -> Place:
@@ -105,7 +111,7 @@ class Life:
         PROCESS.set(self)
         with self.scope:
             try:
-                await startup._run(_host(self), trio.TASK_STATUS_IGNORED)
+                await self._serve()
                 self.log("has ended in order")
             except Killed:
                 pass
@@ -113,11 +119,14 @@ class Life:
                 self._fail(innermost(group.split(trio.Cancelled)[1] or group))
             except Exception as error:
                 self._fail(error)
-        if self.node is not None:
-            self.node.local.close()  # else files stay open in this process
+        for node in self.nodes.values():
+            node.local.close()  # else files stay open in this process
         if self.machine.life is self:
             self.fleet.kill(self.machine, KEPT)
             self.fleet.network.at(RESTART_S, self.fleet.start, self.machine)
+
+    async def _serve(self) -> None:
+        await startup._run(_host(self), trio.TASK_STATUS_IGNORED)
 
     def _fail(self, error: BaseException) -> None:
         """Process the error that ended it."""
@@ -136,21 +145,21 @@ class SimulatedHost(startup.Host):
 
     async def serve(self, node: Node, store: ReplicatedStore) -> None:
         """Implement ``Host.serve``."""
-        life = _life()
-        store.clock = life.fleet.rules.clock.current_time
-        life.term = Term(life, store, life.fleet.ledger, lambda: node.is_owner)
+        here = life()
+        store.clock = here.fleet.rules.clock.current_time
+        here.term = Term(here, store, here.fleet.ledger, lambda: node.is_owner)
         if self._must_stop:
-            life.term.stop()
+            here.term.stop()
         try:
-            await life.term.run()
+            await here.term.run()
         finally:
-            life.term = None
+            here.term = None
             self._must_stop = False
 
     def stop_serving(self) -> None:
         """Implement ``Host.stop_serving``."""
         self._must_stop = True
-        term = _life().term
+        term = life().term
         if term is not None:
             term.stop()
 
@@ -158,29 +167,35 @@ class SimulatedHost(startup.Host):
         """Implement ``Host.wake``."""
 
 
-def _life() -> Life:
-    life = PROCESS.get()
-    assert isinstance(life, Life)
-    return life
+def life() -> Life:
+    """Return the process that runs."""
+    found = PROCESS.get()
+    assert isinstance(found, Life)
+    return found
 
 
-def _host(life: Life) -> SimulatedHost:
-    settings = Settings.of(
+def settings_of(machine: Machine, **more: object) -> Settings:
+    """Return the settings of a machine's node."""
+    return Settings.of(
         cluster=SERVERS,
         cluster_name=NAMES.cluster,
-        node=life.name,
-        data_dir=str(life.machine.directory),
+        node=machine.name,
+        data_dir=str(machine.directory),
         segment_bytes=SEGMENT_BYTES,
+        **more,
     )
+
+
+def _host(process: Life) -> SimulatedHost:
     unused: Any = None
     return SimulatedHost(
-        settings,
-        Embedding(life.handle.feed, None, None),
+        settings_of(process.machine),
+        Embedding(process.handle.feed, None, None),
         NAMES,
         entrances=[],
         link=unused,
-        contact=Contact(life.name, life.name, 1, "secret"),
-        handle=life.handle,
+        contact=Contact(process.name, process.name, 1, "secret"),
+        handle=process.handle,
         digests={},
     )
 
@@ -196,16 +211,20 @@ class Fleet:
     nursery: trio.Nursery
     machines: list[Machine] = field(factory=list)
 
+    def make_life(self, machine: Machine) -> Life:
+        """Return a new process of a machine's node."""
+        return Life(machine, self)
+
     def start(self, machine: Machine) -> None:
         """Start the node of a machine, unless it runs or is not wanted."""
         if machine.life is None and machine.is_wanted:
-            machine.life = Life(machine, self)
+            machine.life = self.make_life(machine)
             self.ledger.trace.add(machine.name, "starts")
             self.nursery.start_soon(machine.life.run)
 
-    def log_begins_late(self) -> bool:
-        """Return whether the beginning of the log was deleted."""
-        return self.ledger.engine.streams[NAMES.log].first > 1
+    def log_begins_late(self, names: ClusterNames) -> bool:
+        """Return whether the beginning of a log was deleted."""
+        return self.ledger.engine.streams[names.log].first > 1
 
     def kill(self, machine: Machine, disk: str) -> None:
         """Kill the node of a machine, if it runs. Its later actions have no effect.
@@ -280,18 +299,19 @@ def simulated(network: Network) -> Iterator[None]:
 
     def make(*args: Any, **kwargs: Any) -> Node:  # noqa: ANN401
         node = Node(*args, **kwargs)
-        _life().node = node
+        life().nodes[node.names.partition] = node
         return node
 
     def slowly(settings: Settings, path: Path, is_new: bool) -> JournalStore:
-        life = _life()
-        trio.from_thread.run(trio.sleep, life.machine.journal_s)
-        if is_new and life.fleet.log_begins_late():
-            life.fleet.ledger.rebuilt += 1
+        here = life()
+        trio.from_thread.run(trio.sleep, here.machine.journal_s)
+        names = ClusterNames(NAMES.cluster, int(path.suffix[1:] or 0))
+        if is_new and here.fleet.log_begins_late(names):
+            here.fleet.ledger.rebuilt += 1
         return open_local(settings, path, is_new)
 
     def lease_time() -> float:
-        return _life().lease_time()
+        return life().lease_time()
 
     with (
         mock.patch.object(trio, "open_tcp_stream", network.connect),

@@ -4,9 +4,10 @@ import logging
 import random
 import shutil
 import tempfile
-from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
+from collections.abc import Awaitable, Callable, Iterator, Mapping
+from contextlib import AbstractContextManager, ExitStack, contextmanager
 from pathlib import Path
+from typing import Protocol
 from unittest import mock
 
 import trio
@@ -20,7 +21,7 @@ from _cluster.faults import TTL_S, Faults
 from _cluster.ledger import Ledger, Trace
 from _cluster.network import Network
 from _cluster.nodes import NAMES, Fleet, Life, Machine, simulated
-from trio_stomp.cluster import Lease, LocalState, LogEntry
+from trio_stomp.cluster import ClusterNames, Lease, LocalState, LogEntry
 from trio_stomp.cluster._entries import Batch, BatchReader
 from trio_stomp.store import MemoryStore, Recovered, Store, Turn
 
@@ -61,6 +62,21 @@ class Result:
     rebuilt: int
     silences: list[float]
     trace: list[str]
+    clients: Mapping[str, int] = field(factory=dict)
+    """Figures of clients, in a cluster with partitions."""
+
+
+class Load(Protocol):
+    """The clients of a run."""
+
+    running: int
+    """Clients that send, and have not ended."""
+
+    def all(self) -> Iterator[Callable[[], Awaitable[None]]]:
+        """Yield the task of each client."""
+
+    def stop(self) -> None:
+        """Have clients send nothing new, and end once everything has a RECEIPT."""
 
 
 @define(eq=False)
@@ -86,15 +102,20 @@ class Simulation:
     ledger: Ledger = field(init=False)
     fleet: Fleet = field(init=False)
     faults: Faults = field(init=False)
+    clients: Load = field(init=False)
 
     def __attrs_post_init__(self) -> None:
         self.chance = random.Random(self.seed)
         self.rules = Rules(self._part())
-        self.network = Network(self._part())
+        self.network = self._make_network(self._part())
         self.engine = self.network.server = Engine(self.network, self._part())
         self.trace = Trace(self.rules.clock.current_time, self.prints)
-        self.ledger = Ledger(self.engine, self.trace, NAMES.log, NAMES.leases, TTL_S)
+        self.ledger = Ledger(self.engine, self.trace, NAMES, TTL_S)
         self.engine.troubles.ignores_expected = self.plant == FENCE
+
+    def _make_network(self, chance: random.Random) -> Network:
+        """Return the network."""
+        return Network(chance)
 
     def _part(self) -> random.Random:
         """Return a separate source of random numbers for a part, so that parts do not affect each
@@ -105,17 +126,16 @@ class Simulation:
         """Run the simulation, and check it."""
         async with trio.open_nursery() as nursery:
             nursery.start_soon(self.network.run)
-            self.fleet = Fleet(self._part(), self.rules, self.network, self.ledger, nursery)
+            self._make_parts(nursery)
             self._make_machines()
-            self.faults = Faults(self.fleet, self.engine, self._part())
-            clients = Clients(self.fleet, self._part())
+            clients = self.clients
             for machine in self.fleet.machines:
                 self.fleet.start(machine)
             async with trio.open_nursery() as load:
                 load.start_soon(self._end_early, load.cancel_scope)
                 for run in clients.all():
                     load.start_soon(run)
-                await self._live(clients)
+                await self._live()
                 load.cancel_scope.cancel()
             for machine in self.fleet.machines:
                 machine.is_wanted = False
@@ -129,16 +149,26 @@ class Simulation:
         await trio.sleep(AFTERMATH_S)
         scope.cancel()
 
-    async def _live(self, clients: Clients) -> None:
+    def _make_parts(self, nursery: trio.Nursery) -> None:
+        """Make the fleet, the faults and the clients."""
+        self.fleet = Fleet(self._part(), self.rules, self.network, self.ledger, nursery)
+        self.faults = Faults(self.fleet, self.engine, self._part())
+        self.clients = Clients(self.fleet, self._part())
+
+    def worlds(self) -> AbstractContextManager[None]:
+        """Return the context in which nodes run in this world."""
+        return simulated(self.network)
+
+    async def _live(self) -> None:
         """Let faults happen, wait until all is in order, and compare."""
         await self.faults.happen(trio.current_time() + self.duration_s)
         self.trace.add("*", "all faults end")
         self.faults.heal()
-        clients.stop()
+        self.clients.stop()
         with trio.move_on_after(SETTLE_S) as scope:
-            await self._settle(clients)
+            await self._settle()
         if scope.cancelled_caught:
-            what = "clients have no receipts" if clients.running else self._unsettled()
+            what = "clients have no receipts" if self.clients.running else self._unsettled()
             self.ledger.wrong(f"not in order after {SETTLE_S} s: {what}")
         self._compare()
 
@@ -148,54 +178,83 @@ class Simulation:
         for number in range(chance.randint(*self.nodes)):
             speed = chance.uniform(0.8, 1.25) if drifts else 1.0
             offset = chance.uniform(0, 1e6)
-            machine = Machine(f"n{number}", self.folder, self.rules, speed=speed, offset=offset)
-            self.fleet.machines.append(machine)
+            self.fleet.machines.append(self._make_machine(f"n{number}", speed, offset))
+
+    def _make_machine(self, name: str, speed: float, offset: float) -> Machine:
+        """Return a machine."""
+        return Machine(name, self.folder, self.rules, speed=speed, offset=offset)
+
+    def result(self) -> Result:
+        """Return the result."""
+        ledger = self.ledger
+        return Result(
+            self.seed,
+            nodes=len(self.fleet.machines),
+            violations=ledger.violations,
+            faults=self.faults.counts,
+            takeovers=ledger.takeovers,
+            confirmed=ledger.confirmed,
+            unleased=ledger.unleased,
+            redelivered=ledger.redelivered,
+            rebuilt=ledger.rebuilt,
+            silences=ledger.silences,
+            trace=list(ledger.trace.events),
+        )
 
     # --- the end ----------------------------------------------------------------------------------
 
-    async def _settle(self, clients: Clients) -> None:
+    async def _settle(self) -> None:
         """Wait until clients have their receipts, and all nodes the whole log."""
         while True:
-            if not clients.running and not self._unsettled():
+            if not self.clients.running and not self._unsettled():
                 return
             owner = self.fleet.owner()
-            if not clients.running and owner is not None and owner.life and owner.life.term:
+            if not self.clients.running and owner is not None and owner.life and owner.life.term:
                 owner.life.term.submit(Request(keeps=True))  # so that it notices what came late
             await trio.sleep(QUIET_S / 4)
 
     def _unsettled(self) -> str:
         """Return a description of what is not settled yet, or ""."""
-        last = self.engine.streams[NAMES.log].last if NAMES.log in self.engine.streams else 0
         for machine in self.fleet.machines:
-            life = machine.life
-            if life is None or life.node is None:
-                return f"{machine.name} does not run"
-            if life.node.local.position != last:
-                return f"{machine.name} has entry {life.node.local.position} of {last}"
+            if problem := self._lag(machine, NAMES):
+                return problem
         owner = self.fleet.owner()
         if owner is None or owner.life is None or owner.life.term is None:
             return "there is no owner"
         return "" if owner.life.term.is_open else f"{owner.name} does not serve"
 
+    def _lag(self, machine: Machine, names: ClusterNames) -> str:
+        """Return what a machine's node of a partition lacks of its log, or ""."""
+        streams, life = self.engine.streams, machine.life
+        if life is None or names.partition not in life.nodes:
+            return f"{machine.name} does not run"
+        last = streams[names.log].last if names.log in streams else 0
+        position = life.nodes[names.partition].local.position
+        return "" if position == last else f"{machine.name} has entry {position} of {last}"
+
     def _compare(self) -> None:
-        """Check that all nodes have the same state, which is that of the whole log."""
-        expected = self._expected()
+        """Check the result."""
+        self._compare_states(NAMES)
+
+    def _compare_states(self, names: ClusterNames) -> None:
+        """Check that all nodes have the same state of a partition: that of the whole log."""
+        expected = self._expected(names)
         for machine in self.fleet.machines:
             life = machine.life
-            if life is None or life.node is None or self.ledger.violations:
+            if life is None or names.partition not in life.nodes or self.ledger.violations:
                 continue
-            local = life.node.local
+            local = life.nodes[names.partition].local
             found = digest(local.state(), local.store, self.ledger.trimmed)
             if found and found != expected:
                 self.ledger.wrong(
                     f"{machine.name} has another state: {difference(found, expected)}"
                 )
 
-    def _expected(self) -> dict[str, object]:
+    def _expected(self, names: ClusterNames) -> dict[str, object]:
         """Return the state that all entries ever stored lead to, in the reference store."""
         store, reader = MemoryStore(), BatchReader()
         commit = 0
-        history = self.engine.streams[NAMES.log].history
+        history = self.engine.streams[names.log].history
         entries = [LogEntry(each.sequence, each.payload) for each in history]
         for batch in reader.feed(entries):
             commit = store.append(batch.turns, commit)
@@ -251,6 +310,8 @@ def _heard() -> Iterator[None]:
             process = PROCESS.get()
             if isinstance(process, Life):
                 process.log(record.getMessage())
+                if record.exc_info and not process.is_dead:
+                    process.fleet.ledger.wrong(f"a bug: {record.exc_info[1]!r}")
 
     logger, ear = logging.getLogger("trio_stomp"), Ear()
     before = logger.level, logger.propagate
@@ -291,27 +352,15 @@ def simulate(
     prints: bool = False,
     plant: str = "",
     duration_s: float = DURATION_S,
+    make: Callable[..., Simulation] = Simulation,
 ) -> Result:
     """Run a seed, and return its result."""
     place = MEMORY if MEMORY.is_dir() else None
     folder = Path(tempfile.mkdtemp(prefix="cluster-sim-", dir=place))
     try:
-        world = Simulation(seed, nodes, folder, prints=prints, plant=plant, duration_s=duration_s)
-        with world.rules.applied(), simulated(world.network), _heard(), _planted(plant):
+        world = make(seed, nodes, folder, prints=prints, plant=plant, duration_s=duration_s)
+        with world.rules.applied(), world.worlds(), _heard(), _planted(plant):
             trio.run(world.run, clock=world.rules.clock)
     finally:
         shutil.rmtree(folder)
-    ledger = world.ledger
-    return Result(
-        seed,
-        nodes=len(world.fleet.machines),
-        violations=ledger.violations,
-        faults=world.faults.counts,
-        takeovers=ledger.takeovers,
-        confirmed=ledger.confirmed,
-        unleased=ledger.unleased,
-        redelivered=ledger.redelivered,
-        rebuilt=ledger.rebuilt,
-        silences=ledger.silences,
-        trace=list(ledger.trace.events),
-    )
+    return world.result()

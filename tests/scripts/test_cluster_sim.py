@@ -2,6 +2,7 @@
 
 import cluster_sim
 import pytest
+from _cluster.parted import simulation as parted
 from _cluster.simulation import FENCE, PLANTS, simulate
 
 FEW = "--nodes", "3", "--duration", "3"
@@ -39,3 +40,25 @@ def test_a_seed_always_leads_to_the_same_events() -> None:
     once, again = (simulate(1, (3, 3), plant=FENCE, duration_s=3) for _ in range(2))
     assert once == again
     assert once.trace
+
+
+PARTED = *FEW, "--partitions", "2"
+
+
+def test_clients_of_partitions_see_all_or_nothing(capsys: pytest.CaptureFixture[str]) -> None:
+    code = cluster_sim.main(["--seeds", "2", *PARTED])
+    printed = capsys.readouterr().out
+    assert code == 0, printed
+    figures = dict(line.rsplit(maxsplit=1) for line in printed.splitlines())
+    assert int(figures["- over partitions"]) > 10
+
+
+@pytest.mark.full
+@pytest.mark.parametrize("plant", parted.PLANTS)
+def test_a_planted_fault_of_forwarding_is_found(
+    plant: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    codes = (
+        cluster_sim.main(["--seed", f"{seed}", *PARTED, "--plant", plant]) for seed in range(1, 41)
+    )
+    assert any(codes), capsys.readouterr().out

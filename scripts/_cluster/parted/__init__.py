@@ -1,0 +1,1 @@
+"""Simulated clusters of several partitions, with whole brokers, routers and forwarders."""
