@@ -57,8 +57,6 @@ QUIET_S = 1.0
 LOAD_S = 1.0
 PAUSE_S = 3.0
 SETTLE_S = 0.5
-BALANCED_S = 10.0
-"""Time for nodes to hand partitions over to others: that ends the sessions of clients."""
 SHOWN = 5
 OF_ENGINE = "leader", "meta", "engine", "replace"
 """Faults after which all nodes serve clients."""
@@ -169,16 +167,20 @@ class Faults:
             each.start()
 
     def drain(self) -> None:
-        """Drain all queues until no more messages arrive."""
-        if self.cluster.placement.partitions > 1:
-            time.sleep(BALANCED_S)
+        """Drain all queues until no more messages arrive.
+
+        A node that was just started gets partitions from others, which ends the sessions of their
+        clients. Each client lasts as long as its connection, so others take the place of those that
+        have ended.
+        """
         self.ledger.life += 1
+        # What was on its way comes again after such a change, marked.
+        self.ledger.killed_at[self.ledger.life] = time.monotonic()
         stop = threading.Event()
-        clients = list(self._cast.drainers(self.random.randrange(1 << 30), stop))
-        for client in clients:
-            client.start()
+        clients: list[Client] = []
         quiet_since, before = time.monotonic(), -1
         while not self.ledger.is_drained() and time.monotonic() < quiet_since + DRAIN_S:
+            self._man(clients, stop)
             if self.ledger.deliveries != before:
                 quiet_since, before = time.monotonic(), self.ledger.deliveries
             time.sleep(QUIET_S)
@@ -187,6 +189,16 @@ class Faults:
         for client in clients:
             client.join(JOIN_S)
         self.ledger.judge()
+
+    def _man(self, clients: list[Client], stop: threading.Event) -> None:
+        """Start the clients that drain everything, or those whose connections have ended again."""
+        new = list(self._cast.drainers(self.random.randrange(1 << 30), stop))
+        for index, client in enumerate(new):
+            if index < len(clients) and clients[index].is_alive():
+                continue
+            client._port = self.random.choice(self.cluster.ports)
+            client.start()
+            clients[index : index + 1] = [client]
 
     def summary(self) -> dict[str, object]:
         """Return the figures."""

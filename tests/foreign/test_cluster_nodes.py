@@ -31,6 +31,13 @@ from trio_stomp.nats import JetStream
 from trio_stomp.store import JournalStore, StoreUnavailable
 
 pytestmark = pytest.mark.foreign
+ANSWERS = "trio_stomp.cli.commands._cluster._ask.ANSWERS_S"
+
+
+@pytest.fixture(autouse=True)
+def patience(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nodes of a busy machine have time to answer the commands."""
+    monkeypatch.setattr(ANSWERS, 2.0)
 
 
 async def test_clients_of_any_node_use_one_broker(tmp_path: Path) -> None:
@@ -246,7 +253,7 @@ async def test_a_log_stays_small_although_messages_are_never_acknowledged(
     monkeypatch.setattr("trio_stomp.cluster._node.LOG_BYTES", 10_000)
     kept = [token_urlsafe(750).encode() for _ in range(60)]  # hardly compressible
     sizes, firsts = [0], {0}
-    async with cluster(tmp_path, most_s=300) as here, trio.open_nursery() as load:
+    async with cluster(tmp_path, most_s=1200) as here, trio.open_nursery() as load:
         owner, standby = await here.owner(), await here.standby()
         await here.put(owner, *kept)
         producer, consumer = await here.client(owner), await here.client(standby)

@@ -25,12 +25,19 @@ from trio_stomp.cli._main import main
 from trio_stomp.cluster.routing import Placement
 
 pytestmark = pytest.mark.foreign
+ANSWERS = "trio_stomp.cli.commands._cluster._ask.ANSWERS_S"
 PLACEMENT = Placement(3)
 NAMES = [
     next(name for number in range(99) if PLACEMENT.of(name := f"/queue/q{number}") == partition)
     for partition in range(3)
 ]
 """A queue in each partition."""
+
+
+@pytest.fixture(autouse=True)
+def patience(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nodes of a busy machine have time to answer the commands."""
+    monkeypatch.setattr(ANSWERS, 2.0)
 
 
 def parted(folder: Path, nodes: int = 2) -> AbstractAsyncContextManager[Cluster]:

@@ -1,10 +1,18 @@
 """Short runs of the scripts for clusters of processes: faults under load, and the benchmark."""
 
 import json
+import threading
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
+import cluster_faults
 import pytest
+from _cluster.wire import Wire
+from _crash.cast import DEEP
+from _crash.link import Link
 
+from tests.support.foreign import running_broker
 from tests.support.nats import nats_server
 from tests.support.scripts import run_script
 
@@ -27,6 +35,27 @@ def test_nothing_is_lost_or_repeated_when_owners_end_or_pause_or_servers_leave(
     assert summary["receipted"] > 1000
     assert summary["transactions_receipted"] > 10
     assert set(summary["silence"]) == set(kinds.split(","))
+
+
+def test_a_drain_outlives_the_sessions_of_its_clients() -> None:
+    """They end when a node that was just started gets partitions of others."""
+    with running_broker() as port:
+        wire = Wire(port)
+        cluster: Any = SimpleNamespace(ports=[wire.port])
+        faults = cluster_faults.Faults(cluster, 1, is_hasty=True)
+        track = faults.ledger.tracks["deep"]
+        link = Link(wire.port)
+        for number in [track.new() for _ in range(10)]:
+            link.send(f"SEND\ndestination:{DEEP}\nreceipt:{number}\n\ndeep {number} x\0")
+            while not link.receive():
+                pass
+            track.receipted[number] = 1
+        link.close()
+        wire.cut()
+        threading.Timer(1.5, wire.go_on).start()
+        faults.drain()
+        assert faults.ledger.violations == []
+        assert faults.ledger.deliveries == 10
 
 
 @pytest.mark.full

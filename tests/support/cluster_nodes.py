@@ -14,7 +14,8 @@ from trio_stomp import ServerHandle, Settings, serve
 from trio_stomp.cluster import ClusterNames, ask_nodes
 from trio_stomp.nats import JetStream, NatsClient, NatsError, NatsOptions, open_client
 
-ANSWERS_S = 0.2
+ANSWERS_S = 5.0
+"""Longest time to wait for the answers of all nodes."""
 LEASE_S = 5.0
 """Long, because a busy machine may stop this process for seconds, and nodes must not lose leases by
 that: a change of the owner ends the sessions of clients."""
@@ -116,7 +117,8 @@ class Cluster:
         async def are_all_owned() -> bool:
             found.clear()
             for each in names:
-                reports = await ask_nodes(self.engine, each, {}, ANSWERS_S)
+                running = sum(not node.ended.is_set() for node in self.nodes)
+                reports = await ask_nodes(self.engine, each, {}, ANSWERS_S, running)
                 found.extend(str(one["node"]) for one in reports if one["role"] == "owner")
             return len(found) == partitions
 
