@@ -18,6 +18,7 @@ RETRY_S = 0.1
 PATIENCE_S = 12.0
 """The time that a client waits for RECEIPTs before it connects again."""
 CONNECT_S = 2.0
+KNOCK_S = 1.5
 BACKLOG = 150
 READ_BYTES = 65536
 
@@ -81,6 +82,7 @@ class PartedClients:
             yield partial(self._for_ever, partial(self._consume, place))
         for _ in range(2):
             yield partial(self._for_ever, partial(self._move, "h"))
+        yield partial(self._for_ever, self._knock)
 
     def stop(self) -> None:
         """Have senders end."""
@@ -153,6 +155,17 @@ class PartedClients:
         return not self._must_stop
 
     # --- senders ----------------------------------------------------------------------------------
+
+    async def _knock(self, session: Session) -> None:
+        """Send a message to each queue from time to time, once senders have ended.
+
+        So owners notice what the engine has stored late: only their next append shows it.
+        """
+        while True:
+            await trio.sleep(KNOCK_S)
+            if self._must_stop:
+                frames = [_send(self.record.new(place, "knock"), "") for place in QUEUES]
+                await session.send("".join(frames))
 
     async def _produce(self, name: str, unconfirmed: list[Sent], session: Session) -> None:
         """Send messages, and repeat those without a RECEIPT, whose ids make that harmless."""
