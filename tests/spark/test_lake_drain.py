@@ -10,8 +10,14 @@ pytest.importorskip("deltalake", reason="the extra tables is not installed")
 
 from tests.support.lake import offsets
 from tests.support.stream_server import StreamServer, event
-from trio_stomp.spark import StreamAddress, StreamAway, StreamClient, StreamError
-from trio_stomp.spark.lake import Drain, Store, open_store
+from trio_stomp.spark import Bounds, StreamAddress, StreamAway, StreamClient, StreamError
+from trio_stomp.spark._messages import Layout, whole
+from trio_stomp.spark._types import fields_of
+from trio_stomp.spark.lake import Drain, LakeError, Store, open_store
+
+USERS = "/stream/topic/a"
+
+Row = dict[str, Any]
 
 
 @pytest.fixture
@@ -119,3 +125,67 @@ def test_what_was_read_before_the_broker_went_away_is_kept(
 def test_a_refusal_names_the_stream(server: StreamServer, tmp_path: Path) -> None:
     with pytest.raises(StreamError, match="no stream /stream/other"):
         drain(server, tmp_path, "/stream/other")
+
+
+@pytest.fixture
+def users() -> Iterator[StreamServer]:
+    with StreamServer(stream=USERS) as server:
+        yield server
+
+
+def keep(server: StreamServer, root: Path, layout: Layout | None = None) -> list[Row]:
+    """Read a user's stream as a new process does, and return the rows of its table."""
+    address = StreamAddress(server.url, USERS, retry_s=5)
+    Drain(StreamClient(address), open_store(root), table="prices", layout=layout).run()
+    found = open_store(root).dataset("prices")
+    return [] if found is None else found.to_table().sort_by("offset").to_pylist()
+
+
+def test_a_user_s_messages_with_headers_and_a_column_for_each_field_of_json(
+    users: StreamServer, tmp_path: Path
+) -> None:
+    layout = whole("json", fields_of("sku STRING, price DECIMAL(9, 2), sizes ARRAY<DOUBLE>"))
+    body = b'{"sku":"a","price":"1.25","sizes":[1]}'
+    users.append("/topic/a", body, {"x-gap-until": "9", "k": "v"})
+    users.append("/topic/a", b"no JSON")
+    good, wrong = keep(users, tmp_path, layout)
+    assert (good["sku"], str(good["price"]), good["sizes"]) == ("a", "1.25", [1.0])
+    # A sender cannot say that messages are lost.
+    assert (good["destination"], good["headers"]) == ("/topic/a", [("k", "v")])
+    assert (wrong["sku"], wrong["_corrupt_record"]) == (None, "no JSON")
+    users.append("/topic/a", b"")
+    with pytest.raises(LakeError, match=r"a column price of decimal.*, not string: name another"):
+        keep(users, tmp_path, whole("json", fields_of("price STRING")))
+
+
+def test_lost_messages_of_a_user_are_a_row_once(
+    users: StreamServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert keep(users, tmp_path) == []
+    for number in range(20):
+        users.append("/topic/a", b"\xff%d" % number)
+        if number == 4:
+            keep(users, tmp_path)
+    users.trim(20)
+    with monkeypatch.context() as patch:  # they go while they are read
+        patch.setattr(StreamClient, "bounds", lambda _: Bounds(users.log.epoch, 5, 20))
+        keep(users, tmp_path)
+        (*messages, gap) = keep(users, tmp_path)
+    assert [row["body"] for row in messages] == [b"\xff%d" % number for number in range(5)]
+    assert (gap["offset"], gap["body"], gap["destination"]) == (5, None, USERS)
+    assert gap["headers"] == [("x-gap", "retention"), ("x-gap-until", "20")]
+    users.append("/topic/a", b"")
+    assert [row["offset"] for row in keep(users, tmp_path)] == [*range(6), 20]
+    users.new_epoch()
+    users.append("/topic/a", b"")
+    keep(users, tmp_path)
+    rows = keep(users, tmp_path)
+    assert [row["offset"] for row in rows] == [0, *range(6), 20, 21]
+    assert dict(rows[-1]["headers"]) == {"x-gap": "epoch", "x-gap-until": "21"}
+
+
+@pytest.mark.parametrize("table", ["queue", "raw", "progress", "a/b", ""])
+def test_a_table_of_messages_takes_no_other_s_name(tmp_path: Path, table: str) -> None:
+    address = StreamAddress("stomp://127.0.0.1:1", USERS)
+    with pytest.raises(LakeError, match="cannot be called"):
+        Drain(StreamClient(address), open_store(tmp_path), table=table)

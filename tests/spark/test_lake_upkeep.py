@@ -85,8 +85,8 @@ def test_raw_goes_by_its_age_alone(tmp_path: Path) -> None:
     write(tmp_path, [session(0), session(1) | unknown, session(2, 9 * 86_400) | unknown])
     store = open_store(tmp_path)
     now = datetime(2026, 3, 24, tzinfo=UTC)
-    assert drop_raw(store, timedelta(days=10), now) == 0
-    assert drop_raw(store, timedelta(days=3), now) == 1
+    assert drop_raw(store, timedelta(days=10), now=now) == 0
+    assert drop_raw(store, timedelta(days=3), now=now) == 1
     assert offsets(store, "raw") == [2]
     assert offsets(store, "session") == [0]
 

@@ -31,7 +31,7 @@ from pyspark.sql.types import (  # noqa: E402
 
 from trio_stomp.spark import StompDataSource, StreamAddress, StreamError  # noqa: E402
 from trio_stomp.spark._client import Connection  # noqa: E402
-from trio_stomp.spark.format._messages import json_rows  # noqa: E402
+from trio_stomp.spark._messages import json_rows  # noqa: E402
 
 STREAM = "/stream/topic/a"
 POLICY = '["/topic/a:b"]\nstream = true\n'
@@ -195,7 +195,7 @@ def test_micro_batches_have_at_most_max_bytes_per_trigger(server: StreamServer) 
         ("binary", "bode", StringType(), "there is no column bode: with body=binary there are"),
         ("binary", "body", StringType(), "column body should be binary, not string"),
         ("text", "offset", StringType(), "column offset should be bigint, not string"),
-        ("json", "tags", MapType(StringType(), StringType()), "no column tags"),
+        ("json", "tags", MapType(StringType(), StringType()), "no column can be map"),
         ("json", "a", ArrayType(MapType(StringType(), LongType())), "no column can be map"),
     ],
 )

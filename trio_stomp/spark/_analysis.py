@@ -17,9 +17,9 @@ import attrs
 from attrs import frozen
 from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as F
+from pyspark.sql.types import ArrayType, DoubleType, LongType
 
 from trio_stomp.spark._histogram import Percentiles, percentiles
-from trio_stomp.spark._tables import TYPES
 
 Tables = Mapping[str, DataFrame]
 
@@ -229,13 +229,9 @@ def latency(frame: DataFrame, things: Sequence[str]) -> DataFrame:
             counts[place] = count
         found = attrs.astuple(percentiles(row["le_ms"], counts))
         rows.append((*(row[name] for name in by), counts, sum(counts), *found))
-    types = (
-        sums.select(*by)
-        .schema.add("counts", TYPES["ARRAY<BIGINT>"])
-        .add("messages", TYPES["BIGINT"])
-    )
+    types = sums.select(*by).schema.add("counts", ArrayType(LongType())).add("messages", LongType())
     for each in attrs.fields(Percentiles):
-        types = types.add(each.name, TYPES["DOUBLE"])
+        types = types.add(each.name, DoubleType())
     return frame.sparkSession.createDataFrame(rows, types)
 
 

@@ -24,6 +24,9 @@ Message = tuple[int, int, bytes, bytes]
 """Offset, time of storing in ms since 1970, head, and body of one message of a stream."""
 
 DEFAULT_PORT = 61613
+STREAMS = "/stream/"
+DIAG = "/stream/DIAG"
+"""The stream of the broker's statistics."""
 READ_BYTES = 1024 * 1024
 FIRST_DELAY_S = 0.1
 LAST_DELAY_S = 5.0
@@ -76,7 +79,7 @@ class StreamAddress(NamedTuple):
     """
 
     url: str
-    stream: str = "/stream/DIAG"
+    stream: str = DIAG
     ca_file: str = ""
     credentials_file: str = ""
     login_env: str = LOGIN_ENV
@@ -88,13 +91,16 @@ class StreamAddress(NamedTuple):
         """Host, port, and whether to speak TLS.
 
         Raises:
-          StreamError: ``url`` is invalid. The error does not quote a URL that may hold a secret.
+          StreamError: it is invalid. The error does not quote a URL that may hold a secret.
         """
         try:
             parts = urlsplit(self.url)
             host, port = parts.hostname, parts.port
         except ValueError:
             parts, host, port = urlsplit(""), None, None
+        if not self.stream.startswith(STREAMS):
+            meant = STREAMS + self.stream.removeprefix("/")
+            raise StreamError(f"stream={self.stream} should begin with {STREAMS}: {meant}")
         if "@" in self.url:
             raise StreamError(
                 "no credentials in the url: name a credentials_file, or set"

@@ -10,6 +10,7 @@ from collections.abc import Iterable, Mapping
 import pyarrow as pa
 
 from trio_stomp.base import PAGE, PREFIX, TABLES, Field, Table
+from trio_stomp.spark._types import type_of
 
 STORED_AT = Field("stored_at", "TIMESTAMP", "when the broker stored the message, by its clock")
 
@@ -60,18 +61,6 @@ KEYS: dict[str, tuple[str, ...]] = {
 
 KINDS: dict[str, Table] = {table.name: table for table in TABLES}
 
-ARROW: Mapping[str, pa.DataType] = {
-    "BIGINT": pa.int64(),
-    "DOUBLE": pa.float64(),
-    "STRING": pa.string(),
-    "BOOLEAN": pa.bool_(),
-    "TIMESTAMP": pa.timestamp("us", "UTC"),
-    "DATE": pa.date32(),
-    "ARRAY<DOUBLE>": pa.list_(pa.float64()),
-    "ARRAY<BIGINT>": pa.list_(pa.int64()),
-}
-"""The types of columns, chosen so that they never need widening."""
-
 
 def columns(table: Table) -> tuple[Field, ...]:
     """Return the columns of a table as stored."""
@@ -81,7 +70,7 @@ def columns(table: Table) -> tuple[Field, ...]:
 
 def schema_of(fields: Iterable[Field]) -> pa.Schema:
     """Return columns as a schema of Arrow. All are nullable, as old files lack newer ones."""
-    return pa.schema([(field.name, ARROW[field.type]) for field in fields])
+    return pa.schema([(field.name, type_of(field.type)) for field in fields])
 
 
 def differences(table: Table, body: Mapping[str, object]) -> list[str]:

@@ -8,7 +8,6 @@ from trio_stomp.spark._frames import FrameError
 
 REPORT_S = 5.0
 PAUSE_S = 0.5
-PREFIX = "/stream/"
 
 
 def await_stream(
@@ -30,9 +29,6 @@ def await_stream(
       StreamAway: the broker does not answer: one line with the address and the remedy.
     """
     host, port, _ = address.address()
-    if not address.stream.startswith(PREFIX):
-        meant = PREFIX + address.stream.removeprefix("/")
-        raise StreamError(f"stream={address.stream} should begin with {PREFIX}: {meant}")
     began, said = clock(), 0
     while True:
         try:

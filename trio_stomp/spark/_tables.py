@@ -4,51 +4,24 @@ Files are always read with the types below: Parquet's schema merging reads all f
 a type was widened.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from os import PathLike
 
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
-from pyspark.sql.types import (
-    ArrayType,
-    BooleanType,
-    DataType,
-    DateType,
-    DoubleType,
-    LongType,
-    StringType,
-    StructField,
-    StructType,
-    TimestampType,
-)
+from pyspark.sql.pandas.types import from_arrow_schema
+from pyspark.sql.types import StructType
 
-from trio_stomp.base import Field, Table
-from trio_stomp.spark._columns import KEYS, KINDS, columns
+from trio_stomp.base import Table
+from trio_stomp.spark._columns import KEYS, KINDS, columns, schema_of
 from trio_stomp.spark.lake import FOLDER, Store, in_spark, open_store
 
 Root = PathLike[str] | str
 
-TYPES: dict[str, DataType] = {
-    "BIGINT": LongType(),
-    "DOUBLE": DoubleType(),
-    "STRING": StringType(),
-    "BOOLEAN": BooleanType(),
-    "TIMESTAMP": TimestampType(),
-    "DATE": DateType(),
-    "ARRAY<DOUBLE>": ArrayType(DoubleType()),
-    "ARRAY<BIGINT>": ArrayType(LongType()),
-}
-"""The types of columns, chosen so that they never need widening."""
-
-
-def struct(fields: Sequence[Field]) -> StructType:
-    """Return the type of a row. All columns are nullable, as old files lack newer ones."""
-    return StructType([StructField(field.name, TYPES[field.type]) for field in fields])
-
 
 def table_type(table: Table) -> StructType:
     """Return the type of ``stats/<kind>``."""
-    return struct(columns(table))
+    return from_arrow_schema(schema_of(columns(table)))
 
 
 def read_table(spark: SparkSession, store: Store, kind: str) -> DataFrame:

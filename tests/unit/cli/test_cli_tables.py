@@ -11,6 +11,8 @@ import pytest
 
 pytest.importorskip("deltalake", reason="the extra tables is not installed")
 
+from deltalake import DeltaTable
+
 from tests.support.diag_bodies import message, write_batch
 from tests.support.lake import offsets
 from tests.support.stream_server import StreamServer, event
@@ -63,6 +65,22 @@ def test_the_broker_and_its_authority_are_those_of_the_environment(
     assert "of-other-brokers.pem" in capsys.readouterr().err
 
 
+def test_a_stream_of_a_user_becomes_a_table_of_its_own(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    stream = "/stream/topic/prices"
+    with StreamServer(stream=stream) as server:
+        server.append("/topic/prices", b'{"price":1.5}')
+        words = ["tables", "--root", str(tmp_path), "--url", server.url, "--once"]
+        words += ["--stream", stream, "--table", "prices", "--body", "json"]
+        assert main(words) == 2
+        assert "--schema 'price DOUBLE, …' belong together" in capsys.readouterr().err
+        assert main([*words, "--schema", "price DOUBLE"]) == 0
+        assert "read  messages 1  rows 1  raw 0  offset 1" in capsys.readouterr().out
+    (row,) = DeltaTable(tmp_path / "tables" / "prices").to_pyarrow_table().to_pylist()
+    assert (row["price"], row["_corrupt_record"], row["offset"]) == (1.5, None, 0)
+
+
 def test_files_of_earlier_versions_are_told_of_until_they_are_gone(
     server: StreamServer, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -89,6 +107,8 @@ def test_errors_are_one_line_with_the_remedy(
         (("--root", str(tmp_path / "file" / "x")), "is not writable"),
         (("--root", "nowhere://x"), "give a directory, or s3://bucket/path"),
         (("--url", "127.0.0.1"), "should be stomp://host:port"),
+        (("--stream", "/topic/prices"), "should begin with /stream/: /stream/topic/prices"),
+        (("--stream", "/stream/a", "--table", "queue"), "cannot be called 'queue'"),
         (("--import", str(tmp_path)), "has no files of an earlier version"),
     ):
         given = ["--url", server.url, "--root", str(tmp_path / "root"), "--once", *words]

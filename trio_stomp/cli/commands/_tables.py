@@ -1,4 +1,4 @@
-"""``trio-stomp tables``: the broker's statistics as tables of Delta Lake, without Java."""
+"""``trio-stomp tables``: the broker's streams as tables of Delta Lake, without Java."""
 
 import argparse
 import time
@@ -6,6 +6,7 @@ from collections.abc import Callable, Sequence
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING
 
+from trio_stomp.base import OptionError
 from trio_stomp.cli._connect_options import add_source
 from trio_stomp.cli._tool import (
     WELL,
@@ -24,12 +25,17 @@ NAME = "tables"
 EXTRA = "pip install 'trio-stomp[tables]'"
 PATIENCE_S = 5.0
 COMPACT_EVERY_S = 3600.0
+DIAG, BODY, TABLE = "/stream/DIAG", "binary", "messages"
 
 EPILOG = """\
 This reads /stream/DIAG from where the tables are, and writes new rows every --interval seconds:
-one table for each kind of statistics, below ROOT/tables. A message is in its table once, whatever
-kills this command; whoever runs it again goes on where it ended. Several may run beside each other,
-also for several brokers, and beside the sidecar of Spark. Once an hour it merges small files.
+one table for each kind of statistics, below ROOT/tables. With --stream it reads another stream, to
+one table. A message is in its table once, whatever kills this command; whoever runs it again goes
+on where it ended. Several may run beside each other, also for several brokers, and beside the
+sidecar of Spark. Once an hour it merges small files.
+
+  trio-stomp tables --stream /stream/topic/prices --table prices \\
+      --body json --schema 'sku STRING, price DECIMAL(9, 2)'
 
 ROOT is a directory or an address such as s3://bucket/diag; credentials of the storage come from the
 environment (AWS_ACCESS_KEY_ID, AWS_ENDPOINT_URL, ...), the broker's from TRIO_STOMP_LOGIN and
@@ -79,7 +85,11 @@ def _work(given: argparse.Namespace) -> None:
     if given.once or not (given.import_from or given.compact or given.raw_max_age):
         _follow(given, store)
     if given.raw_max_age:
-        _say(given, "dropped", days=drop_raw(store, given.raw_max_age))
+        _say(
+            given,
+            "dropped",
+            days=drop_raw(store, given.raw_max_age, messages=given.table),
+        )
     if given.compact:
         for made in compact(store):
             if made.removed or made.deleted:
@@ -88,16 +98,10 @@ def _work(given: argparse.Namespace) -> None:
 
 def _follow(given: argparse.Namespace, store: "Store") -> None:
     """Read the stream once, or every ``--interval`` seconds."""
-    from trio_stomp.spark import StreamAddress, StreamAway, StreamClient
-    from trio_stomp.spark.lake import Drain, compact, is_compactable
+    from trio_stomp.spark import StreamAway
+    from trio_stomp.spark.lake import compact, is_compactable
 
-    address = StreamAddress(
-        given.url,
-        ca_file=given.ca_file,
-        credentials_file=given.credentials_file,
-        retry_s=PATIENCE_S,
-    )
-    drain = Drain(StreamClient(address), store)
+    drain = _drain(given, store)
     if given.once:
         _read(given, drain)
         return
@@ -116,6 +120,40 @@ def _follow(given: argparse.Namespace, store: "Store") -> None:
             compact(store)
             merged_at = time.monotonic()
         time.sleep(max(0.0, began + given.interval - time.monotonic()))
+
+
+def _drain(given: argparse.Namespace, store: "Store") -> "Drain":
+    """Return a reader of the stream.
+
+    Raises:
+      OptionError: options do not fit together.
+      StreamError: one is wrong.
+    """
+    from trio_stomp.spark import StreamAddress, StreamClient
+    from trio_stomp.spark._messages import whole
+    from trio_stomp.spark._types import fields_of
+    from trio_stomp.spark.lake import Drain
+
+    if given.stream == DIAG and (given.body, given.table) != (BODY, TABLE):
+        raise OptionError(f"{NAME}: --body and --table are for --stream, of users' messages")
+    if (given.body == "json") != bool(given.schema):
+        raise OptionError(
+            f"{NAME}: --body json and --schema 'price DOUBLE, …' belong together: the columns"
+        )
+    address = StreamAddress(
+        given.url,
+        given.stream,
+        ca_file=given.ca_file,
+        credentials_file=given.credentials_file,
+        retry_s=PATIENCE_S,
+    )
+    return Drain(
+        StreamClient(address),
+        store,
+        table=given.table,
+        layout=whole(given.body, fields_of(given.schema) if given.schema else ()),
+        broker_id=given.broker_id,
+    )
 
 
 def _read(given: argparse.Namespace, drain: "Drain") -> None:
@@ -159,7 +197,7 @@ def retention(text: str) -> timedelta:
 
 def make_parser() -> Parser:
     """Return the parser of the arguments after ``tables``."""
-    text = "Write the broker's statistics to tables of Delta Lake or Parquet, without Java."
+    text = "Write the broker's statistics or a stream to tables of Delta Lake, without Java."
     parser = make_tool_parser(NAME, text, EPILOG)
     add: Callable[..., object] = parser.add_argument
     add("--root", default="diag", help="directory or URI of the tables (default: diag)")
@@ -182,9 +220,14 @@ def make_parser() -> Parser:
         "--raw-max-age",
         type=retention,
         metavar="30d",
-        help="delete older days of the table raw, whose messages are nowhere else",
+        help="delete older days of raw and --table, whose messages are nowhere else",
     )
     add("--import", dest="import_from", metavar="OLD_ROOT", help="add files of earlier versions")
+    add("--stream", default=DIAG, help="the stream to read (default: /stream/DIAG)")
+    add("--table", default=TABLE, help="of the messages of --stream (default: messages)")
+    add("--body", choices=(BODY, "text", "json"), default=BODY, help="of --stream (binary)")
+    add("--schema", metavar="COLUMNS", help="of --body json, like 'sku STRING, price DOUBLE'")
+    add("--broker-id", default="", help="names the broker of --stream, if one root has several")
     add_source(parser)
     add_json(parser)
     return parser

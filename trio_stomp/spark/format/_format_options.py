@@ -4,7 +4,8 @@ from collections.abc import Mapping
 from datetime import UTC, datetime
 from typing import NamedTuple
 
-from trio_stomp.spark._client import LOGIN_ENV, PASSCODE_ENV, StreamAddress, StreamError
+from trio_stomp.spark._client import DIAG, LOGIN_ENV, PASSCODE_ENV, StreamAddress, StreamError
+from trio_stomp.spark._messages import BODIES
 
 SECRETS = {"login", "user", "username", "passcode", "password"}
 
@@ -20,7 +21,7 @@ CONNECTION = {
 """The options of source and sink. Spark shows values in plans and logs, so none is a secret."""
 
 SOURCE = CONNECTION | {
-    "stream": "/stream/DIAG",
+    "stream": DIAG,
     "body": "binary",
     "startingOffsets": "earliest",
     "startingTimestamp": "",
@@ -37,9 +38,6 @@ SINK = CONNECTION | {"destination": "", "persistent": "true"}
 
 OF_SPARK = {"checkpointlocation", "queryname"}
 """Options of Spark's own that it passes on to a sink."""
-
-BODIES = ("binary", "text", "json")
-PREFIX = "/stream/"
 
 
 class Position(NamedTuple):
@@ -100,14 +98,11 @@ class SourceOptions(NamedTuple):
           StreamError: an option is unknown, or its value is wrong.
         """
         values = complete(options, SOURCE)
-        stream, body = values["stream"], values["body"]
-        if not stream.startswith(PREFIX):
-            meant = PREFIX + stream.removeprefix("/")
-            raise StreamError(f"stream={stream} should begin with {PREFIX}: {meant}")
+        body = values["body"]
         if body not in BODIES:
             raise StreamError(f"body={body} should be one of {', '.join(BODIES)}")
         return cls(
-            stream_address=address_of(values)._replace(stream=stream),
+            stream_address=address_of(values),
             body=body,
             starting=Position.of(values, "starting"),
             ending=Position.of(values, "ending"),
@@ -172,6 +167,7 @@ def address_of(values: Mapping[str, str]) -> StreamAddress:
     """
     found = StreamAddress(
         values["url"],
+        values.get("stream", DIAG),
         ca_file=values["ca_file"],
         credentials_file=values["credentials_file"],
         login_env=values["login_env"],

@@ -3,7 +3,7 @@
 The content of a micro-batch is decided once, as a range of offsets that Spark writes to its
 checkpoint, and read from the broker as often as Spark likes. So nothing depends on ``commit``,
 and several queries can read one stream. The table of ``/stream/DIAG`` is ``raw``, with a row of the
-kind ``_gap`` for lost messages; that of other streams is in ``_messages``.
+kind ``_gap`` for lost messages; that of other streams is in ``spark/_messages.py``.
 """
 
 from collections.abc import Iterator
@@ -17,15 +17,16 @@ from pyspark.sql.datasource import (
     DataSourceStreamReader,
     InputPartition,
 )
+from pyspark.sql.pandas.types import from_arrow_schema
 from pyspark.sql.streaming.datasource import ReadLimit, ReadMaxRows, SupportsTriggerAvailableNow
 from pyspark.sql.types import StructType
 
-from trio_stomp.spark._client import Bounds, StreamClient
-from trio_stomp.spark._columns import RAW
+from trio_stomp.spark._client import DIAG, Bounds, StreamClient, StreamError
+from trio_stomp.spark._columns import RAW, schema_of
+from trio_stomp.spark._messages import COLUMNS, CORRUPT, Layout, MessageBuilder, whole
 from trio_stomp.spark._rows import EPOCH, RETENTION, RowBuilder
-from trio_stomp.spark._tables import struct
 from trio_stomp.spark.format._format_options import Position, SinkOptions, SourceOptions
-from trio_stomp.spark.format._messages import Layout, MessageBuilder, default_schema, layout_of
+from trio_stomp.spark.format._layout import layout_of
 from trio_stomp.spark.format._writer import StompStreamWriter, StompWriter
 
 Offset = dict[str, str | int]
@@ -40,8 +41,6 @@ MIN_PARTITION_ROWS = 5_000
 
 SAMPLE_ROWS = 100
 """Messages from whose size that of a micro-batch is estimated."""
-
-DIAG = "/stream/DIAG"
 
 
 class Range(InputPartition):  # type: ignore[misc, unused-ignore]
@@ -64,8 +63,13 @@ class StompDataSource(DataSource):  # type: ignore[misc, unused-ignore]
         """Return the columns for readers who choose none."""
         options = SourceOptions.of(self.options)
         if options.stream_address.stream == DIAG and options.body == "binary":
-            return struct(RAW)
-        return default_schema(options.body)
+            return from_arrow_schema(schema_of(RAW))
+        if options.body == "json":
+            raise StreamError(
+                "body=json needs a schema: .schema('price DOUBLE, offset BIGINT') has the fields of"
+                f" the body, and any of {', '.join(COLUMNS)}, {CORRUPT}"
+            )
+        return from_arrow_schema(whole(options.body).schema)
 
     def reader(self, schema: StructType) -> "StompReader":
         """Return a reader of the current content of the stream."""

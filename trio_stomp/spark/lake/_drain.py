@@ -1,4 +1,4 @@
-"""Reads ``/stream/DIAG`` into tables without Spark, from the position that the tables have."""
+"""Reads a stream into tables without Spark, from the position that the tables have."""
 
 from collections.abc import Iterator
 from datetime import UTC, datetime
@@ -6,23 +6,41 @@ from datetime import UTC, datetime
 import pyarrow as pa
 
 from trio_stomp.spark._client import Bounds, StreamAway, StreamClient, StreamError
+from trio_stomp.spark._messages import Layout, MessageBuilder, whole
 from trio_stomp.spark._rows import EPOCH, RETENTION, RowBuilder, heading
 from trio_stomp.spark.lake._store import Store
-from trio_stomp.spark.lake._writer import PROGRESS_TABLE, Writer, previous_epoch, source_of
+from trio_stomp.spark.lake._writer import (
+    MESSAGES,
+    PROGRESS_TABLE,
+    Writer,
+    previous_epoch,
+    source_of,
+)
 
 
 class Drain:
-    """Reads the statistics of one broker into tables.
+    """Reads a stream of one broker into tables: the statistics, or one of a user's.
 
     Args:
-      client: A client of ``/stream/DIAG``.
+      client: A client of the stream.
       store: The tables.
+      table: The table of a user's stream.
+      layout: The columns of that table.
+      broker_id: The broker of that stream, whose messages do not tell it.
     """
 
-    def __init__(self, client: StreamClient, store: Store) -> None:
-        self.writer = Writer(store, client.stream_address.stream)
+    def __init__(
+        self,
+        client: StreamClient,
+        store: Store,
+        *,
+        table: str = MESSAGES,
+        layout: Layout | None = None,
+        broker_id: str = "",
+    ) -> None:
+        self.writer = Writer(store, client.stream_address.stream, broker_id, table)
         self._client, self._store = client, store
-        self._epoch = self._broker_id = ""
+        self._layout, self._broker_id, self._epoch = layout or whole("binary"), broker_id, ""
 
     def run(self) -> Bounds:
         """Read what is there now, and return the bounds of the stream up to which it was read.
@@ -35,7 +53,7 @@ class Drain:
         bounds = self._client.bounds()
         if bounds.first == bounds.next:
             return bounds
-        if self._epoch != bounds.epoch:
+        if self.writer.is_statistics and self._epoch != bounds.epoch:
             self._begin(bounds)
         at = self._store.next(PROGRESS_TABLE, source_of(self._broker_id, bounds.epoch))
         if at is None:
@@ -83,8 +101,11 @@ class Drain:
             for gap in rows.flush():
                 self.writer.add(gap)
 
-    def _builder(self, epoch: str, lo: int) -> RowBuilder:
-        return RowBuilder(self.writer.stream, epoch, lo, _now(), self._broker_id)
+    def _builder(self, epoch: str, lo: int) -> RowBuilder | MessageBuilder:
+        stream = self.writer.stream
+        if self.writer.is_statistics:
+            return RowBuilder(stream, epoch, lo, _now(), self._broker_id)
+        return MessageBuilder(self._layout, stream, epoch, lo, planned_at=_now(), is_strict=False)
 
 
 def _now() -> str:

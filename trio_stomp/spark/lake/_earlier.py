@@ -15,13 +15,13 @@ import pyarrow.compute as pc
 import pyarrow.dataset as ds
 import pyarrow.parquet as pq
 
+from trio_stomp.spark._client import DIAG
 from trio_stomp.spark._columns import DATE, KINDS, columns, schema_of
 from trio_stomp.spark._columns import RAW as RAW_COLUMNS
 from trio_stomp.spark.lake._place import LakeError, Place
 from trio_stomp.spark.lake._records import split
 from trio_stomp.spark.lake._store import DeltaStore, Store, delta
 from trio_stomp.spark.lake._writer import (
-    DIAG,
     PROGRESS_TABLE,
     RAW,
     Totals,

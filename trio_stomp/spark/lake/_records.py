@@ -10,7 +10,6 @@ from attrs import frozen
 
 from trio_stomp.base import PAGE, PREFIX, Field, Table
 from trio_stomp.spark._columns import (
-    ARROW,
     DATE,
     IDX,
     KINDS,
@@ -20,6 +19,7 @@ from trio_stomp.spark._columns import (
     columns,
     schema_of,
 )
+from trio_stomp.spark._types import type_of
 
 FROM_RAW = {*MESSAGE, "ts", STORED_AT.name}
 """Columns with the source's values, whatever the body says."""
@@ -128,7 +128,7 @@ def _rows(table: Table, messages: pa.Table, values: pa.StructArray) -> pa.Table:
         if field is DATE:
             return messages.column(STORED_AT.name).cast(pa.date32()).take(takes)
         if name in FROM_RAW:
-            return messages.column(name).cast(ARROW[field.type]).take(takes)
+            return messages.column(name).cast(type_of(field.type)).take(takes)
         if table.is_list and (field is IDX or name in own_names):
             return items[name]
         return fields[name].take(takes) if table.is_list else fields[name]

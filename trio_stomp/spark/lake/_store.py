@@ -141,12 +141,18 @@ class DeltaStore:
             self._open[name] = table = DeltaTable.create(
                 uri, rows.schema, "ignore", [DATE.name], configuration=PROPERTIES
             )
-        known = {field.name for field in table.schema().fields}
+        known = {field.name: field.type for field in pa.schema(table.schema())}
+        for field in rows.schema:
+            if known.get(field.name, field.type) != field.type:
+                raise LakeError(
+                    f"table {name} has a column {field.name} of {known[field.name]}, not"
+                    f" {field.type}: name another table"
+                )
         write_deltalake(
             table,
             rows,
             mode="append",
-            schema_mode=None if known == set(rows.column_names) else "merge",
+            schema_mode=None if known.keys() == set(rows.column_names) else "merge",
             writer_properties=WRITING,
             commit_properties=CommitProperties(app_transactions=transactions),
         )

@@ -13,8 +13,8 @@ from deltalake import DeltaTable
 from deltalake.exceptions import CommitFailedError, DeltaError
 
 from trio_stomp.spark._columns import DATE
-from trio_stomp.spark.lake._store import WRITING, DeltaStore, Store, delta
-from trio_stomp.spark.lake._writer import ALL_TABLES, MESSAGES, RAW
+from trio_stomp.spark.lake._store import FOLDER, WRITING, DeltaStore, Store, delta
+from trio_stomp.spark.lake._writer import MESSAGES, RAW
 
 MANY_FILES = 50
 """Files of the present day that are worth to be merged before it is over."""
@@ -50,9 +50,9 @@ def compact(store: Store, today: date | None = None) -> list[Compacted]:
     own = delta(store)
     today = today or datetime.now(UTC).date()
     done = []
-    for name in ALL_TABLES:
+    for name in store.place.names(FOLDER):
         table = own.table(name)
-        if table is not None:
+        if table is not None and table.metadata().partition_columns == [DATE.name]:
             try:
                 done.append(_compact(name, table, today))
             except (DeltaError, OSError) as error:
@@ -95,17 +95,25 @@ def _small(table: DeltaTable) -> Counter[str]:
     return found
 
 
-def drop_raw(store: Store, max_age: timedelta, now: datetime | None = None) -> int:
-    """Delete the days of unmapped messages that ended ``max_age`` ago, and return their number.
+def drop_raw(
+    store: Store, max_age: timedelta, *, messages: str = MESSAGES, now: datetime | None = None
+) -> int:
+    """Delete the days of messages that ended ``max_age`` ago, and return their number.
 
     A day is that of the broker's clock. The messages are in no other table.
+
+    Args:
+      store: The tables.
+      max_age: The age.
+      messages: The table of users' messages, beside ``raw``.
+      now: The time.
 
     Raises:
       LakeError: the tables are plain Parquet, or the storage refuses.
     """
     before = ((now or datetime.now(UTC)) - max_age).date()
     days: set[str] = set()
-    for name in (RAW, MESSAGES):
+    for name in (RAW, messages):
         table = delta(store).table(name)
         if table is not None:
             known = {part[DATE.name] for part in table.partitions()}

@@ -6,6 +6,7 @@ is. So after a kill at any moment the same messages may come again, in other pie
 appends what it lacks.
 """
 
+import re
 from collections.abc import Callable
 from datetime import UTC, date, datetime
 from typing import NamedTuple
@@ -14,17 +15,16 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from trio_stomp.spark._client import DIAG
 from trio_stomp.spark._columns import DATE, KINDS, PROGRESS, STORED_AT, schema_of
+from trio_stomp.spark._messages import GAP_UNTIL
 from trio_stomp.spark.lake._place import LakeError
 from trio_stomp.spark.lake._records import Split, split
 from trio_stomp.spark.lake._store import Store
 
 RAW, GAP, PROGRESS_TABLE, MESSAGES = "raw", "_gap", "progress", "messages"
 
-DIAG = "/stream/DIAG"
-
-ALL_TABLES = (*KINDS, RAW, MESSAGES, PROGRESS_TABLE)
-"""The names of all tables that a root may have."""
+_NAME = re.compile(r"[a-z][a-z0-9_]*")
 
 MAX_ROWS = 200_000
 MAX_BYTES = 64 << 20
@@ -63,16 +63,32 @@ class Writer:
       store: The tables.
       stream: The name of the stream.
       broker_id: The broker, if its messages do not tell it.
+      table: The table of a user's stream.
+
+    Raises:
+      LakeError: another table has this name.
     """
 
-    def __init__(self, store: Store, stream: str, broker_id: str = "") -> None:
+    def __init__(
+        self, store: Store, stream: str, broker_id: str = "", table: str = MESSAGES
+    ) -> None:
+        if not _NAME.fullmatch(table) or table in {*KINDS, RAW, PROGRESS_TABLE}:
+            raise LakeError(
+                f"a table of messages cannot be called {table!r}: take letters, digits and _, and"
+                " no name of a table of the statistics"
+            )
         self.totals = Totals()
         self.stream = stream
-        self._store = store
+        self._store, self._table = store, table
         self._batches: list[pa.RecordBatch] = []
         self._rows = self._bytes = 0
         self._last: tuple[str, int] = ("", -1)
         self._broker_id = broker_id
+
+    @property
+    def is_statistics(self) -> bool:
+        """Whether the messages are the broker's statistics, which have tables of their own."""
+        return self.stream == DIAG
 
     def add(self, batch: pa.RecordBatch) -> None:
         """Take messages, and commit whenever there are enough.
@@ -108,13 +124,13 @@ class Writer:
         messages = messages.filter(pc.greater_equal(messages.column("offset"), at))
         if not messages.num_rows:
             return
-        if "kind" in messages.column_names:
+        if self.is_statistics:
             parts = split(messages)
         else:
-            parts = Split({MESSAGES: messages}, messages.slice(0, 0))
+            parts = Split({self._table: messages}, messages.slice(0, 0))
         last = int(messages.column("offset")[-1].as_py())
         # A gap at the end goes on behind its row. That of a lost epoch does not: nothing follows.
-        gap = last_gap(parts, last)
+        gap = last_gap(parts, last) if self.is_statistics else gap_until(messages)
         following = max(last + 1, gap or 0)
         rows = 0
         for name, table in {**parts.tables, RAW: parts.rest}.items():
@@ -125,7 +141,7 @@ class Writer:
 
     def _note_broker(self, epoch: str, messages: pa.Table) -> str:
         """Return the broker of messages. A row for lost messages may not tell it."""
-        if "broker_id" in messages.column_names:
+        if self.is_statistics:
             known = (each for each in pc.unique(messages.column("broker_id")).to_pylist() if each)
             self._broker_id = next(known, self._broker_id)
             if not self._broker_id:
@@ -174,6 +190,12 @@ def last_gap(parts: Split, last: int) -> int | None:
     if gaps is None or gaps.column("offset")[-1].as_py() != last:
         return None
     return int(gaps.column("hi")[-1].as_py())
+
+
+def gap_until(messages: pa.Table) -> int | None:
+    """Return the offset after the gap that is the last row of a user's stream, or None."""
+    headers = dict(messages.column("headers")[-1].as_py() or ())
+    return int(headers[GAP_UNTIL]) if GAP_UNTIL in headers else None
 
 
 def progress(

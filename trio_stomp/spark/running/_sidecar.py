@@ -16,6 +16,7 @@ from attrs import frozen
 from pyspark.errors import StreamingQueryException
 from pyspark.sql import DataFrame
 
+from trio_stomp.spark._client import DIAG
 from trio_stomp.spark._preflight import await_stream
 from trio_stomp.spark._session import check_installed, open_session
 from trio_stomp.spark._table_sink import TableSink
@@ -62,7 +63,7 @@ class Sidecar:
     @property
     def stream(self) -> str:
         """The stream that is read."""
-        return self.source.get("stream", "/stream/DIAG")
+        return self.source.get("stream", DIAG)
 
 
 class Bar(Protocol):

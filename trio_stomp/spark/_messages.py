@@ -1,7 +1,6 @@
 """Converts the messages of any stream to Arrow batches: a row for each, with its headers.
 
-The reader of a table chooses its columns by the schema. Whatever is not one of ``COLUMNS`` is a
-field of a JSON body.
+It needs no Spark. Whatever is not one of ``COLUMNS`` is a field of a JSON body.
 """
 
 import io
@@ -11,59 +10,34 @@ from typing import NamedTuple
 
 import pyarrow as pa
 import pyarrow.json
-from pyspark.sql.types import (
-    ArrayType,
-    BinaryType,
-    DataType,
-    DecimalType,
-    LongType,
-    MapType,
-    StringType,
-    StructField,
-    StructType,
-    TimestampType,
-)
 
 from trio_stomp.spark._client import Message, StreamError
+from trio_stomp.spark._columns import DATE
 from trio_stomp.spark._frames import unescaped
 from trio_stomp.spark._rows import BATCH_BYTES, BATCH_ROWS, RETENTION
 
-COLUMNS: dict[str, DataType] = {
-    "headers": MapType(StringType(), StringType()),
-    "destination": StringType(),
-    "message_id": StringType(),
-    "offset": LongType(),
-    "epoch": StringType(),
-    "stored_at": TimestampType(),
+COLUMNS: dict[str, pa.DataType] = {
+    "headers": pa.map_(pa.string(), pa.string()),
+    "destination": pa.string(),
+    "message_id": pa.string(),
+    "offset": pa.int64(),
+    "epoch": pa.string(),
+    "stored_at": pa.timestamp("us", "UTC"),
 }
 """The columns beside ``body``. ``message_id`` is epoch and offset: the header ``message-id`` names
 a message for one reader only."""
 
+BODIES: dict[str, pa.DataType | None] = {"binary": pa.binary(), "text": pa.string(), "json": None}
+"""The type of the column ``body``, by option. A body of JSON is a column for each field instead."""
+
 CORRUPT = "_corrupt_record"
 """The column for bodies that are not JSON of the schema, by Spark's name for it."""
 
-TYPES: dict[str, DataType] = {"binary": BinaryType(), "text": StringType()}
-"""The type of ``body``, by option."""
-
-ARROW_TYPES = {
-    "string": pa.string(),
-    "binary": pa.binary(),
-    "boolean": pa.bool_(),
-    "tinyint": pa.int8(),
-    "smallint": pa.int16(),
-    "int": pa.int32(),
-    "bigint": pa.int64(),
-    "float": pa.float32(),
-    "double": pa.float64(),
-    "date": pa.date32(),
-    "timestamp": pa.timestamp("us", "UTC"),
-    "timestamp_ntz": pa.timestamp("us"),
-    "map<string,string>": pa.map_(pa.string(), pa.string()),
-}
-"""The types of columns, by Spark's names for them."""
+GAP, GAP_UNTIL = "x-gap", "x-gap-until"
+"""The headers of a row for lost messages, which no sender can give."""
 
 _TIME = b"\nx-stream-timestamp:"
-_OF_THE_DELIVERY = ("x-stream-", "destination", "content-length")
+_NOT_THE_SENDERS = ("x-stream-", "destination", "content-length", GAP)
 """Beginnings of the names of headers that are no part of ``headers``."""
 
 Pairs = list[tuple[str, str]]
@@ -87,59 +61,18 @@ class Layout(NamedTuple):
         return [each for each in self.schema if self.body == "json" and each.name not in own]
 
 
-def default_schema(body: str) -> StructType:
-    """Return the schema of a table whose reader gives none.
+def whole(body: str, fields: Sequence[pa.Field] = ()) -> Layout:
+    """Return the layout with all columns, and those of JSON.
 
     Raises:
-      StreamError: the body is JSON, whose fields only the reader knows.
+      StreamError: a field of JSON is called like a column.
     """
-    if body == "json":
-        raise StreamError(
-            "body=json needs a schema: .schema('price DOUBLE, offset BIGINT') has the fields of the"
-            f" body, and any of {', '.join(COLUMNS)}, {CORRUPT}"
-        )
-    columns = {"body": TYPES[body]} | COLUMNS
-    return StructType([StructField(name, kind) for name, kind in columns.items()])
-
-
-def layout_of(schema: StructType, body: str) -> Layout:
-    """Return the layout of a table with this schema.
-
-    Raises:
-      StreamError: a column is unknown, or has another type.
-    """
-    known = COLUMNS | ({CORRUPT: StringType()} if body == "json" else {"body": TYPES[body]})
-    for field in schema:
-        if field.name not in known:
-            if body == "json" and not isinstance(field.dataType, MapType):
-                continue
-            raise StreamError(
-                f"there is no column {field.name}: with body={body} there are {', '.join(known)};"
-                " with body=json, other columns are fields of the body, but no maps"
-            )
-        wanted = known[field.name].simpleString()
-        if (found := field.dataType.simpleString()) != wanted:
-            raise StreamError(f"column {field.name} should be {wanted}, not {found}")
-    return Layout(body, pa.schema(list(arrow_type(schema))))
-
-
-def arrow_type(kind: DataType) -> pa.DataType:
-    """Return the type of Arrow's that Spark expects for one of its own.
-
-    Raises:
-      StreamError: no column can have it.
-    """
-    match kind:
-        case StructType():
-            return pa.struct([pa.field(each.name, arrow_type(each.dataType)) for each in kind])
-        case ArrayType():
-            return pa.list_(arrow_type(kind.elementType))
-        case DecimalType():
-            return pa.decimal128(kind.precision, kind.scale)
-    name = kind.simpleString()
-    if name not in ARROW_TYPES:
-        raise StreamError(f"no column can be {name}: body=text and from_json can do more")
-    return ARROW_TYPES[name]
+    own = {CORRUPT: pa.string()} if body == "json" else {"body": BODIES[body]}
+    own |= COLUMNS
+    for field in fields:
+        if field.name in own or field.name == DATE.name:
+            raise StreamError(f"there is a column {field.name}: body=text keeps such a field")
+    return Layout(body, pa.schema([*fields, *own.items()]))
 
 
 class MessageBuilder:
@@ -213,7 +146,7 @@ class MessageBuilder:
             )
         if stored_ms is None:
             stored_ms = int(datetime.fromisoformat(self._planned_at).timestamp() * 1000)
-        self._heads.append((self._stream, [("x-gap", reason), ("x-gap-until", str(hi))]))
+        self._heads.append((self._stream, [(GAP, reason), (GAP_UNTIL, str(hi))]))
         self._append(lo, stored_ms, len(self._heads) - 1, None)
         self.expected = hi
 
@@ -271,7 +204,7 @@ def parse(head: bytes) -> tuple[str, Pairs]:
         name = unescaped(raw)
         if name == "destination":
             destination = destination or unescaped(value)
-        elif colon and not name.startswith(_OF_THE_DELIVERY):
+        elif colon and not name.startswith(_NOT_THE_SENDERS):
             headers.setdefault(name, unescaped(value))
     return destination, list(headers.items())
 

@@ -1,0 +1,54 @@
+"""The columns of a user's stream in Spark's types: what a reader's schema may have."""
+
+import pyarrow as pa
+from pyspark.sql.pandas.types import from_arrow_type
+from pyspark.sql.types import (
+    ArrayType,
+    DataType,
+    DecimalType,
+    StructType,
+    TimestampNTZType,
+)
+
+from trio_stomp.spark._client import StreamError
+from trio_stomp.spark._messages import Layout, whole
+from trio_stomp.spark._types import type_of
+
+
+def layout_of(schema: StructType, body: str) -> Layout:
+    """Return the layout of a table with this schema.
+
+    Raises:
+      StreamError: a column is unknown, or has another type.
+    """
+    known = {each.name: each.type for each in whole(body).schema}
+    columns = []
+    for field in schema:
+        found, kind = field.dataType.simpleString(), known.get(field.name)
+        if kind is None and body != "json":
+            raise StreamError(
+                f"there is no column {field.name}: with body={body} there are {', '.join(known)};"
+                " with body=json, other columns are fields of the body"
+            )
+        if kind is not None and found != (wanted := from_arrow_type(kind).simpleString()):
+            raise StreamError(f"column {field.name} should be {wanted}, not {found}")
+        columns.append(pa.field(field.name, kind or arrow_type(field.dataType)))
+    return Layout(body, pa.schema(columns))
+
+
+def arrow_type(kind: DataType) -> pa.DataType:
+    """Return the type of Arrow's that Spark expects for one of its own.
+
+    Raises:
+      StreamError: no column can have it.
+    """
+    match kind:
+        case StructType():
+            return pa.struct([pa.field(each.name, arrow_type(each.dataType)) for each in kind])
+        case ArrayType():
+            return pa.list_(arrow_type(kind.elementType))
+        case DecimalType():
+            return pa.decimal128(kind.precision, kind.scale)
+        case TimestampNTZType():
+            return pa.timestamp("us")
+    return type_of(kind.simpleString())
