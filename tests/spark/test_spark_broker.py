@@ -22,9 +22,7 @@ import pyarrow.parquet as pq  # noqa: E402
 from pyspark.sql.streaming.datasource import ReadAllAvailable  # noqa: E402
 
 from trio_stomp.spark import StompDataSource, StreamAddress, StreamClient, StreamError  # noqa: E402
-from trio_stomp.spark._columns import RAW  # noqa: E402
 from trio_stomp.spark._session import CONF  # noqa: E402
-from trio_stomp.spark._tables import struct  # noqa: E402
 from trio_stomp.spark.format._source import Offset, StompStreamReader  # noqa: E402
 
 if TYPE_CHECKING:
@@ -103,7 +101,7 @@ def brokers(tmp_path: Path) -> Iterator[Brokers]:
 
 def streaming(port: int) -> StompStreamReader:
     options = {"url": f"stomp://127.0.0.1:{port}", "stream": f"/stream{TOPIC}", "retry_s": "5"}
-    return StompDataSource(options).streamReader(schema=struct(RAW))
+    return StompDataSource(options).streamReader(StompDataSource({}).schema())
 
 
 def rows(reader: StompStreamReader, start: Offset, end: Offset) -> list[dict[str, Any]]:

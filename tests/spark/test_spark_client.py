@@ -224,13 +224,13 @@ def test_patience_grows_varies_and_ends() -> None:
         slept.append(seconds)
         now[0] += seconds
 
-    patience = Patience(60, lambda: now[0], sleep)
+    patience = Patience(StreamAddress("stomp://there", retry_s=60), lambda: now[0], sleep)
 
     def wait_for_ever() -> None:
         while True:
             patience.wait(OSError("away"))
 
-    with pytest.raises(StreamAway, match="away; gave up after"):
+    with pytest.raises(StreamAway, match=r"stomp://there: away; gave up after .*check --url"):
         wait_for_ever()
     assert 55 <= now[0] <= 60
     assert slept[0] <= 0.1

@@ -24,6 +24,7 @@ _spark.require("pyspark", "deltalake")
 
 from tests.support.lake import offsets  # noqa: E402
 from trio_stomp.cli import main  # noqa: E402
+from trio_stomp.cli.commands import _spark as _spark_command  # noqa: E402
 from trio_stomp.cli.commands._spark import make_parser, sidecar_of  # noqa: E402
 from trio_stomp.spark import StreamAddress, StreamAway, StreamClient  # noqa: E402
 from trio_stomp.spark.lake import Place, Store, open_store  # noqa: E402
@@ -157,6 +158,7 @@ def test_refusal_by_the_broker_is_reported_in_one_line(
     with pytest.raises(SidecarError) as caught:
         drain("--stream", "/stream/other")
     assert str(caught.value).endswith("refused: no stream /stream/other")
+    assert caught.value.__cause__ is not None, "what --debug prints"
 
 
 @pytest.mark.full
@@ -247,6 +249,20 @@ def test_a_notebook_is_written_once(tmp_path: Path, capsys: pytest.CaptureFixtur
     assert json.loads(file.read_text())["cells"]
     assert main(["spark", "notebook", str(file)]) == 1
     assert f"{file} exists: name another file" in capsys.readouterr().err
+
+
+def test_an_error_of_spark_s_own_is_a_line_and_debug_prints_its_trace(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(_: object) -> None:
+        raise ValueError("[PATH_NOT_FOUND] no such path\n\nJVM stacktrace:\n\tat org.apache.spark")
+
+    monkeypatch.setattr(_spark_command, "RUN", {"report": fail})
+    assert main(["spark", "report"]) == 1
+    expected = "trio-stomp spark: error: [PATH_NOT_FOUND] no such path; --debug prints the trace\n"
+    assert capsys.readouterr().err == expected
+    with pytest.raises(ValueError, match="PATH_NOT_FOUND"):
+        main(["spark", "report", "--debug"])
 
 
 def test_a_report_without_tables_names_the_command(

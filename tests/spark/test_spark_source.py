@@ -19,9 +19,7 @@ from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxRows  # no
 from trio_stomp.diag import PREFIX, TABLES  # noqa: E402
 from trio_stomp.spark import StompDataSource, StreamAway, StreamError  # noqa: E402
 from trio_stomp.spark import _rows as rows_module  # noqa: E402
-from trio_stomp.spark._columns import RAW  # noqa: E402
 from trio_stomp.spark._rows import ARROW_SCHEMA, heading, kind_of  # noqa: E402
-from trio_stomp.spark._tables import struct  # noqa: E402
 from trio_stomp.spark.format._source import (  # noqa: E402
     MIN_PARTITION_ROWS,
     Offset,
@@ -33,7 +31,7 @@ from trio_stomp.spark.format._source import (  # noqa: E402
 ALL = ReadAllAvailable()
 AT = "2026-01-01T00:00:00+00:00"
 
-SCHEMA = struct(RAW)
+SCHEMA = StompDataSource({}).schema()
 
 Row = dict[str, Any]
 

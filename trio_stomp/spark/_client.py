@@ -132,16 +132,16 @@ class Patience:
     """Waits between attempts: increasing, randomized, and bounded in total.
 
     Args:
-      limit_s: The time from the first failure after a success to the last attempt.
+      address: The broker, and the time from the first failure after a success to the last attempt.
     """
 
     def __init__(
         self,
-        limit_s: float,
+        address: StreamAddress,
         clock: Callable[[], float] = time.monotonic,
         sleep: Callable[[float], None] = time.sleep,
     ) -> None:
-        self._limit_s, self._clock, self._sleep = limit_s, clock, sleep
+        self._address, self._clock, self._sleep = address, clock, sleep
         self._since: float | None = None
         self._delay_s = FIRST_DELAY_S
 
@@ -160,8 +160,11 @@ class Patience:
         self._since = now if self._since is None else self._since
         # Jitter, so that all readers of a restarted broker do not return at once.
         delay_s = self._delay_s * random.uniform(0.5, 1.0)
-        if now + delay_s - self._since > self._limit_s:
-            raise StreamAway(f"{error}; gave up after {now - self._since:.1f} s") from error
+        if now + delay_s - self._since > self._address.retry_s:
+            raise StreamAway(
+                f"{self._address.url}: {error}; gave up after {now - self._since:.1f} s. Is a"
+                " broker running there? check --url"
+            ) from error
         self._sleep(delay_s)
         self._delay_s = min(self._delay_s * 2, LAST_DELAY_S)
 
@@ -288,7 +291,7 @@ class StreamClient:
         return Replay(self.stream_address, epoch, lo, hi)
 
     def _retried(self, ask: Callable[[], Answer]) -> Answer:
-        patience = Patience(self.stream_address.retry_s)
+        patience = Patience(self.stream_address)
         while True:
             try:
                 return ask()
@@ -338,7 +341,7 @@ class Replay:
         self._at = lo
 
     def __iter__(self) -> Iterator[list[Message]]:
-        patience = Patience(self._stream_address.retry_s)
+        patience = Patience(self._stream_address)
         # If the connection ended just before the end marker, the range is complete.
         while self.end is None and not self._lo < self._hi <= self._at:
             try:

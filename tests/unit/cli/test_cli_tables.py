@@ -1,6 +1,7 @@
 """``trio-stomp tables``: what it says, for people and programs, and the remedy of each error."""
 
 import json
+import shutil
 import subprocess
 import sys
 import time
@@ -118,6 +119,21 @@ def test_errors_are_one_line_with_the_remedy(
         assert error.count("\n") == 1
     assert main(["tables", "--raw-max-age", "soon"]) == 2
     assert "'soon' is not like 3d or 12h" in capsys.readouterr().err
+
+
+def test_a_disk_without_room_is_told_before_the_stream_is_read(
+    server: StreamServer,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    words = ["tables", "--root", str(tmp_path), "--url", server.url]
+    monkeypatch.setattr(shutil, "disk_usage", lambda _: shutil._ntuple_diskusage(0, 0, 319 << 20))
+    assert main([*words, "--once"]) == 1
+    assert "319 MiB of free disk, and a writer needs 320: free some" in capsys.readouterr().err
+    assert not server.received
+    # What makes room is possible.
+    assert main([*words, "--compact", "--raw-max-age", "1d"]) == 0
 
 
 def test_it_needs_its_packages_and_says_which(tmp_path: Path) -> None:

@@ -47,15 +47,23 @@ def main(argv: Sequence[str]) -> int:
     try:
         from trio_stomp.spark import SparkMissing, StreamAway, StreamError
         from trio_stomp.spark.lake import LakeError
-        from trio_stomp.spark.running import SidecarError
+        from trio_stomp.spark.running import SidecarError, cause
     except ModuleNotFoundError as error:
         raise CannotDo(f"{error.name} is not installed: {EXTRA}") from None
     try:
         RUN[given.command](given)
+    except (CannotDo, OptionError):
+        raise
     except (StreamAway, StreamError, SparkMissing, LakeError, SidecarError) as error:
         if given.debug:
             raise
         raise CannotDo(f"{error}") from None
+    except Exception as error:
+        # Errors of Spark have a hundred lines, of which the first says what is wrong.
+        if given.debug:
+            raise
+        line = cause(f"{error}") or type(error).__name__
+        raise CannotDo(f"{line}; --debug prints the trace") from None
     return WELL
 
 

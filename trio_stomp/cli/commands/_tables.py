@@ -58,10 +58,7 @@ def main(argv: Sequence[str]) -> int:
         raise CannotDo(f"{error.name} is not installed: {EXTRA}") from None
     try:
         _work(given)
-    except StreamAway as error:
-        url = f"{given.url}: " if given.url not in str(error) else ""
-        raise CannotDo(f"{url}{error}; is a broker running there? check --url") from None
-    except (StreamError, LakeError) as error:
+    except (StreamAway, StreamError, LakeError) as error:
         raise CannotDo(f"{error}") from None
     return WELL
 
@@ -102,6 +99,7 @@ def _follow(given: argparse.Namespace, store: "Store") -> None:
     from trio_stomp.spark.lake import compact, is_compactable
 
     drain = _drain(given, store)
+    store.place.check_room()
     if given.once:
         _read(given, drain)
         return
@@ -115,7 +113,7 @@ def _follow(given: argparse.Namespace, store: "Store") -> None:
             # The first look must succeed, so that a wrong address is told at once.
             if not is_heard:
                 raise
-            _say(given, f"waiting for {given.url}: {error}")
+            _say(given, f"waiting for {error}")
         if time.monotonic() - merged_at > COMPACT_EVERY_S and is_compactable(store):
             compact(store)
             merged_at = time.monotonic()

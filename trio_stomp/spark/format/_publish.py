@@ -64,7 +64,7 @@ class Publisher:
             messages: the next one would make it forget the first.
           StreamAway: the broker was away for longer than ``retry_s``.
         """
-        patience = Patience(self._address.retry_s)
+        patience = Patience(self._address)
         rest = self._pieces(messages)
         piece = next(rest, None)
         while piece is not None:

@@ -2,10 +2,17 @@
 
 import contextlib
 import os
+import shutil
 from typing import Self
 
 import pyarrow.fs as fs
 from attrs import frozen
+
+ROOM_BYTES = 320 << 20
+"""A commit (64 MB), and a merged file (256 MB), which is written before its parts are deleted."""
+
+FULL = "No space left"
+FREE_SOME = "free some, or name another place with --root"
 
 
 class LakeError(Exception):
@@ -103,8 +110,24 @@ class Place:
         with contextlib.suppress(OSError):
             self.files.delete_file(f"{self.path}/write-test")
 
+    def check_room(self) -> None:
+        """Check that a directory's disk has room for what a writer needs at most.
+
+        Raises:
+          LakeError: it has less.
+        """
+        if self.is_local and (free := shutil.disk_usage(self.path).free) < ROOM_BYTES:
+            raise LakeError(
+                f"{self.uri} has {free >> 20} MiB of free disk, and a writer needs"
+                f" {ROOM_BYTES >> 20}: {FREE_SOME}"
+            )
+
     def unwritable(self, error: Exception) -> LakeError:
         """Return the error of an operator who has to see to the storage."""
+        if FULL in str(error):
+            return LakeError(
+                f"{self.uri} is full: {FREE_SOME}. What was not written is written next"
+            )
         return LakeError(
             f"{self.uri} is not writable: {_line(error)}; name another place with --root, or give"
             " this user the right to write there"

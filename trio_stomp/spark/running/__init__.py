@@ -10,4 +10,5 @@ from trio_stomp.spark.running._report import Days as Days
 from trio_stomp.spark.running._report import make_report as make_report
 from trio_stomp.spark.running._sidecar import Sidecar as Sidecar
 from trio_stomp.spark.running._sidecar import SidecarError as SidecarError
+from trio_stomp.spark.running._sidecar import cause as cause
 from trio_stomp.spark.running._sidecar import run_sidecar as run_sidecar

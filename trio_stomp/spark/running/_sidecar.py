@@ -172,7 +172,9 @@ def run_sidecar(sidecar: Sidecar, conf: dict[str, str]) -> None:
       StreamAway: the broker does not answer.
     """
     with stopping() as stop:
-        open_store(sidecar.root, sidecar.format).place.check()
+        place = open_store(sidecar.root, sidecar.format).place
+        place.check()
+        place.check_room()
         check_installed()
         address = SourceOptions.of(sidecar.source).stream_address
         await_stream(address, lambda text: print(text, file=sys.stderr, flush=True))
@@ -231,7 +233,7 @@ def follow(spark: "SparkSession", sidecar: Sidecar, stop: threading.Event) -> No
                 finish(query)
         reporter.look(query)
     except StreamingQueryException as error:
-        raise SidecarError(cause(str(error))) from None
+        raise SidecarError(cause(str(error))) from error
     finally:
         reporter.close()
     reporter.say(event="stopped" if stop.is_set() else "done", query=query.id)
@@ -269,6 +271,6 @@ def finish(query: "StreamingQuery") -> None:
 
 
 def cause(text: str) -> str:
-    """Return the line of a query's long error that states the cause."""
+    """Return the line of Spark's long error that states the cause."""
     known = re.findall(r"(?:StreamAway|StreamError|LakeError): (.*)", text)
-    return str(known[-1]) if known else text.strip().splitlines()[0]
+    return str(known[-1]) if known else text.strip().partition("\n")[0]
