@@ -33,7 +33,7 @@ from trio_stomp.spark import StreamAddress, StreamAway, StreamClient, StreamErro
 TOPIC, QUEUE = "/topic/in", "/queue/out"
 WINDOW = 1_000_000
 POLICY = f'["{TOPIC}"]\nstream = true\n["{QUEUE}"]\ndedup_window = {WINDOW}\n'
-START_LIMIT_S = 120.0
+START_LIMIT_S = 600.0
 SILENCE_S = 5.0
 BURST_S = 0.05
 

@@ -11,8 +11,7 @@ pytest.importorskip("deltalake", reason="the extra tables is not installed")
 from tests.support.lake import offsets
 from tests.support.stream_server import StreamServer, event
 from trio_stomp.spark import Bounds, StreamAddress, StreamAway, StreamClient, StreamError
-from trio_stomp.spark._messages import Layout, whole
-from trio_stomp.spark._types import fields_of
+from trio_stomp.spark._messages import Layout
 from trio_stomp.spark.lake import Drain, LakeError, Store, open_store
 
 USERS = "/stream/topic/a"
@@ -144,7 +143,7 @@ def keep(server: StreamServer, root: Path, layout: Layout | None = None) -> list
 def test_a_user_s_messages_with_headers_and_a_column_for_each_field_of_json(
     users: StreamServer, tmp_path: Path
 ) -> None:
-    layout = whole("json", fields_of("sku STRING, price DECIMAL(9, 2), sizes ARRAY<DOUBLE>"))
+    layout = Layout.of("json", "sku STRING, price DECIMAL(9, 2), sizes ARRAY<DOUBLE>")
     body = b'{"sku":"a","price":"1.25","sizes":[1]}'
     users.append("/topic/a", body, {"x-gap-until": "9", "k": "v"})
     users.append("/topic/a", b"no JSON")
@@ -155,7 +154,7 @@ def test_a_user_s_messages_with_headers_and_a_column_for_each_field_of_json(
     assert (wrong["sku"], wrong["_corrupt_record"]) == (None, "no JSON")
     users.append("/topic/a", b"")
     with pytest.raises(LakeError, match=r"a column price of decimal.*, not string: name another"):
-        keep(users, tmp_path, whole("json", fields_of("price STRING")))
+        keep(users, tmp_path, Layout.of("json", "price STRING"))
 
 
 def test_lost_messages_of_a_user_are_a_row_once(

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from trio_stomp.spark._client import StreamAway as StreamAway
     from trio_stomp.spark._client import StreamClient as StreamClient
     from trio_stomp.spark._client import StreamError as StreamError
+    from trio_stomp.spark._messages import Layout as Layout
     from trio_stomp.spark._results import Results as Results
     from trio_stomp.spark._results import analyse as analyse
     from trio_stomp.spark._results import days_with_tables as days_with_tables
@@ -38,6 +39,7 @@ else:
         "StreamAway": "_client",
         "StreamClient": "_client",
         "StreamError": "_client",
+        "Layout": "_messages",
         "report": "reporting",
         "Results": "_results",
         "analyse": "_results",

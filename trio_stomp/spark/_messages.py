@@ -15,6 +15,7 @@ from trio_stomp.spark._client import Message, StreamError
 from trio_stomp.spark._columns import DATE
 from trio_stomp.spark._frames import unescaped
 from trio_stomp.spark._rows import BATCH_BYTES, BATCH_ROWS, RETENTION
+from trio_stomp.spark._types import fields_of
 
 COLUMNS: dict[str, pa.DataType] = {
     "headers": pa.map_(pa.string(), pa.string()),
@@ -54,25 +55,26 @@ class Layout(NamedTuple):
     body: str
     schema: pa.Schema
 
+    @classmethod
+    def of(cls, body: str, schema: str = "") -> "Layout":
+        """Return the layout with all columns, and those of JSON in SQL's words.
+
+        Raises:
+          StreamError: these are wrong, or one is called like another column.
+        """
+        own = {CORRUPT: pa.string()} if body == "json" else {"body": BODIES[body]}
+        own |= COLUMNS
+        fields = fields_of(schema) if schema else []
+        for field in fields:
+            if field.name in own or field.name == DATE.name:
+                raise StreamError(f"there is a column {field.name}: body=text keeps such a field")
+        return cls(body, pa.schema([*fields, *own.items()]))
+
     @property
     def fields(self) -> list[pa.Field]:
         """The columns that are fields of a JSON body."""
         own = {*COLUMNS, CORRUPT}
         return [each for each in self.schema if self.body == "json" and each.name not in own]
-
-
-def whole(body: str, fields: Sequence[pa.Field] = ()) -> Layout:
-    """Return the layout with all columns, and those of JSON.
-
-    Raises:
-      StreamError: a field of JSON is called like a column.
-    """
-    own = {CORRUPT: pa.string()} if body == "json" else {"body": BODIES[body]}
-    own |= COLUMNS
-    for field in fields:
-        if field.name in own or field.name == DATE.name:
-            raise StreamError(f"there is a column {field.name}: body=text keeps such a field")
-    return Layout(body, pa.schema([*fields, *own.items()]))
 
 
 class MessageBuilder:

@@ -127,9 +127,7 @@ def _drain(given: argparse.Namespace, store: "Store") -> "Drain":
       OptionError: options do not fit together.
       StreamError: one is wrong.
     """
-    from trio_stomp.spark import StreamAddress, StreamClient
-    from trio_stomp.spark._messages import whole
-    from trio_stomp.spark._types import fields_of
+    from trio_stomp.spark import Layout, StreamAddress, StreamClient
     from trio_stomp.spark.lake import Drain
 
     if given.stream == DIAG and (given.body, given.table) != (BODY, TABLE):
@@ -149,7 +147,7 @@ def _drain(given: argparse.Namespace, store: "Store") -> "Drain":
         StreamClient(address),
         store,
         table=given.table,
-        layout=whole(given.body, fields_of(given.schema) if given.schema else ()),
+        layout=Layout.of(given.body, given.schema),
         broker_id=given.broker_id,
     )
 
@@ -224,7 +222,12 @@ def make_parser() -> Parser:
     add("--stream", default=DIAG, help="the stream to read (default: /stream/DIAG)")
     add("--table", default=TABLE, help="of the messages of --stream (default: messages)")
     add("--body", choices=(BODY, "text", "json"), default=BODY, help="of --stream (binary)")
-    add("--schema", metavar="COLUMNS", help="of --body json, like 'sku STRING, price DOUBLE'")
+    add(
+        "--schema",
+        default="",
+        metavar="COLUMNS",
+        help="for --body json: 'sku STRING, price DOUBLE'",
+    )
     add("--broker-id", default="", help="names the broker of --stream, if one root has several")
     add_source(parser)
     add_json(parser)

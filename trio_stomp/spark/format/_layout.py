@@ -11,7 +11,7 @@ from pyspark.sql.types import (
 )
 
 from trio_stomp.spark._client import StreamError
-from trio_stomp.spark._messages import Layout, whole
+from trio_stomp.spark._messages import Layout
 from trio_stomp.spark._types import type_of
 
 
@@ -21,7 +21,7 @@ def layout_of(schema: StructType, body: str) -> Layout:
     Raises:
       StreamError: a column is unknown, or has another type.
     """
-    known = {each.name: each.type for each in whole(body).schema}
+    known = {each.name: each.type for each in Layout.of(body).schema}
     columns = []
     for field in schema:
         found, kind = field.dataType.simpleString(), known.get(field.name)

@@ -23,7 +23,7 @@ from pyspark.sql.types import StructType
 
 from trio_stomp.spark._client import DIAG, Bounds, StreamClient, StreamError
 from trio_stomp.spark._columns import RAW, schema_of
-from trio_stomp.spark._messages import COLUMNS, CORRUPT, Layout, MessageBuilder, whole
+from trio_stomp.spark._messages import COLUMNS, CORRUPT, Layout, MessageBuilder
 from trio_stomp.spark._rows import EPOCH, RETENTION, RowBuilder
 from trio_stomp.spark.format._format_options import Position, SinkOptions, SourceOptions
 from trio_stomp.spark.format._layout import layout_of
@@ -69,7 +69,7 @@ class StompDataSource(DataSource):  # type: ignore[misc, unused-ignore]
                 "body=json needs a schema: .schema('price DOUBLE, offset BIGINT') has the fields of"
                 f" the body, and any of {', '.join(COLUMNS)}, {CORRUPT}"
             )
-        return from_arrow_schema(whole(options.body).schema)
+        return from_arrow_schema(Layout.of(options.body).schema)
 
     def reader(self, schema: StructType) -> "StompReader":
         """Return a reader of the current content of the stream."""

@@ -6,7 +6,7 @@ from datetime import UTC, datetime
 import pyarrow as pa
 
 from trio_stomp.spark._client import Bounds, StreamAway, StreamClient, StreamError
-from trio_stomp.spark._messages import Layout, MessageBuilder, whole
+from trio_stomp.spark._messages import Layout, MessageBuilder
 from trio_stomp.spark._rows import EPOCH, RETENTION, RowBuilder, heading
 from trio_stomp.spark.lake._store import Store
 from trio_stomp.spark.lake._writer import (
@@ -40,7 +40,7 @@ class Drain:
     ) -> None:
         self.writer = Writer(store, client.stream_address.stream, broker_id, table)
         self._client, self._store = client, store
-        self._layout, self._broker_id, self._epoch = layout or whole("binary"), broker_id, ""
+        self._layout, self._broker_id, self._epoch = layout or Layout.of("binary"), broker_id, ""
 
     def run(self) -> Bounds:
         """Read what is there now, and return the bounds of the stream up to which it was read.
