@@ -73,8 +73,10 @@ ROOMS = {
     "spark": (
         "_frames",
         "_client",
+        "_types",
         "_columns",
         "_rows",
+        "_messages",
         "lake",
         "",
         "format",

@@ -96,7 +96,7 @@ def _work(given: argparse.Namespace) -> None:
 def _follow(given: argparse.Namespace, store: "Store") -> None:
     """Read the stream once, or every ``--interval`` seconds."""
     from trio_stomp.spark import StreamAway
-    from trio_stomp.spark.lake import compact, is_compactable
+    from trio_stomp.spark.lake import DeltaStore, compact
 
     drain = _drain(given, store)
     store.place.check_room()
@@ -114,7 +114,7 @@ def _follow(given: argparse.Namespace, store: "Store") -> None:
             if not is_heard:
                 raise
             _say(given, f"waiting for {error}")
-        if time.monotonic() - merged_at > COMPACT_EVERY_S and is_compactable(store):
+        if time.monotonic() - merged_at > COMPACT_EVERY_S and isinstance(store, DeltaStore):
             compact(store)
             merged_at = time.monotonic()
         time.sleep(max(0.0, began + given.interval - time.monotonic()))

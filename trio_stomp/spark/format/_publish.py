@@ -30,22 +30,11 @@ class Outgoing(NamedTuple):
     body: bytes
 
 
-class Published(NamedTuple):
-    """The counts of published messages.
-
-    Args:
-      counts: The number of messages of each destination.
-      windows: The number of ids that the broker remembers for it.
-    """
-
-    counts: Counter[str]
-    windows: dict[str, int]
-
-
 class Publisher:
     """Sends messages with ids, so that each is taken once.
 
-    Limits: holds one piece of messages, and two numbers for each destination.
+    ``counts`` are the messages of each destination, ``windows`` the ids that the broker remembers
+    for it. Limits: holds one piece of messages, and these two numbers for each destination.
 
     Args:
       address: The broker.
@@ -53,10 +42,10 @@ class Publisher:
 
     def __init__(self, address: StreamAddress) -> None:
         self._address = address
-        self._counts: Counter[str] = Counter()
-        self._windows: dict[str, int] = {}
+        self.counts: Counter[str] = Counter()
+        self.windows: dict[str, int] = {}
 
-    def publish(self, messages: Iterable[Outgoing]) -> Published:
+    def publish(self, messages: Iterable[Outgoing]) -> None:
         """Send messages, and return when all of them are confirmed.
 
         Raises:
@@ -76,7 +65,6 @@ class Publisher:
                         piece = next(rest, None)
             except (OSError, FrameError) as error:
                 patience.wait(error)
-        return Published(self._counts, self._windows)
 
     def _pieces(self, messages: Iterable[Outgoing]) -> Iterator[list[Outgoing]]:
         """Yield messages in pieces, with at most one for a destination whose window is unknown."""
@@ -87,14 +75,14 @@ class Publisher:
             if name in unknown or len(piece) >= PIECE_MESSAGES or size >= PIECE_BYTES:
                 yield piece
                 piece, size, unknown = [], 0, set()
-            if name not in self._windows:
+            if name not in self.windows:
                 unknown.add(name)
-            elif self._counts[name] >= self._windows[name]:
+            elif self.counts[name] >= self.windows[name]:
                 # What was sent is remembered until another id follows.
                 if piece:
                     yield piece
-                raise _too_many(name, self._windows[name])
-            self._counts[name] += 1
+                raise _too_many(name, self.windows[name])
+            self.counts[name] += 1
             piece.append(message)
             size += len(message.head) + len(message.body)
         if piece:
@@ -105,7 +93,7 @@ class Publisher:
         awaited: dict[bytes, str] = {}
         for number, (name, head, body) in enumerate(piece):
             receipt = b""
-            if name not in self._windows or number == len(piece) - 1:
+            if name not in self.windows or number == len(piece) - 1:
                 awaited[b"%d" % number] = name
                 receipt = b"receipt:%d\n" % number
             data.append(b"%bcontent-length:%d\n%b\n%b\0" % (head, len(body), receipt, body))
@@ -117,7 +105,7 @@ class Publisher:
                 windows[name] = int(header(head, b"dedup-window") or 0)
             if not awaited:
                 break
-        self._windows |= {name: window for name, window in windows.items() if name}
+        self.windows |= {name: window for name, window in windows.items() if name}
         for name, window in windows.items():
             if not window:
                 raise _too_many(name, 0)

@@ -104,7 +104,9 @@ class _Writer:
 
     def publish(self, batches: Iterable[pa.RecordBatch], prefix: str) -> Commit:
         """Send rows with ids that begin with ``prefix``, as ``write`` does."""
-        return Commit(*Publisher(self.options.address).publish(self._messages(batches, prefix)))
+        publisher = Publisher(self.options.address)
+        publisher.publish(self._messages(batches, prefix))
+        return Commit(publisher.counts, publisher.windows)
 
     def _messages(self, batches: Iterable[pa.RecordBatch], prefix: str) -> Iterator[Outgoing]:
         heads: dict[tuple[str, tuple[tuple[str, str | None], ...]], bytes] = {}

@@ -11,11 +11,11 @@ from trio_stomp.spark.lake._place import LakeError as LakeError
 from trio_stomp.spark.lake._place import Place as Place
 from trio_stomp.spark.lake._place import in_spark as in_spark
 from trio_stomp.spark.lake._store import FOLDER as FOLDER
+from trio_stomp.spark.lake._store import DeltaStore as DeltaStore
 from trio_stomp.spark.lake._store import Store as Store
 from trio_stomp.spark.lake._store import open_store as open_store
 from trio_stomp.spark.lake._upkeep import compact as compact
 from trio_stomp.spark.lake._upkeep import drop_raw as drop_raw
-from trio_stomp.spark.lake._upkeep import is_compactable as is_compactable
 from trio_stomp.spark.lake._writer import Writer as Writer
 from trio_stomp.spark.lake._writer import days_of as days_of
 from trio_stomp.spark.lake._writer import size_of as size_of

@@ -13,7 +13,7 @@ from deltalake import DeltaTable
 from deltalake.exceptions import CommitFailedError, DeltaError
 
 from trio_stomp.spark._columns import DATE
-from trio_stomp.spark.lake._store import FOLDER, WRITING, DeltaStore, Store, delta
+from trio_stomp.spark.lake._store import FOLDER, WRITING, Store, delta
 from trio_stomp.spark.lake._writer import MESSAGES, RAW
 
 MANY_FILES = 50
@@ -122,8 +122,3 @@ def drop_raw(
                 table.delete(f"{DATE.name} < '{before}'")
             days |= gone
     return len(days)
-
-
-def is_compactable(store: Store) -> bool:
-    """Return whether tables can be merged: those of Delta Lake can."""
-    return isinstance(store, DeltaStore)
