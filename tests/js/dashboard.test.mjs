@@ -606,3 +606,65 @@ test("progress comes in lines, in any pieces, and the last one is the result", a
   const { error } = await asking(lines(), { onProgress });
   assert.equal(error.code, "no-such-queue");
 });
+
+const { Poll, recordsOf } = await load("lib/poll.js");
+
+const answersOfPartitions = (sent) => ({
+  overview: {
+    ts: "2026-11-26T12:00:00Z",
+    session: { stomp_connected: 3, subscriptions: 2 },
+    stale: { stale_queue_size: 1 },
+    process: { rss_bytes: 5 },
+  },
+  connections: { total: 1, connections: [{ session_id: "1", node: "n0" }] },
+  destinations: {
+    total: 4,
+    le_ms: [1, 2],
+    destinations: [
+      { destination: "/queue/a", type: "queue", partition: 1, enqueued_total: sent, latency: { delivery: { bucket_counts: [1] } } },
+      { destination: "DIAG/session", type: "diag", partition: 0, latency: {} },
+      { destination: "DIAG/session", type: "diag", partition: 1, latency: {} },
+    ],
+  },
+  queues: { total: 1, input: { destination: "input" }, queues: [{ destination: "/queue/a" }] },
+});
+
+test("figures of all partitions become the records that the page takes from one broker", () => {
+  const records = new Map(recordsOf(answersOfPartitions(7)));
+  assert.equal(records.get("DIAG/session").stomp_connected, 3);
+  const places = records.get("DIAG/destinations");
+  assert.deepEqual(places.items.map(({ destination }) => destination), ["/queue/a", "DIAG/session"]);
+  assert.equal(places.full, false); // one more is not in the answer
+  const queues = records.get("DIAG/queues");
+  assert.deepEqual([queues.part, queues.parts, queues.full], [1, 1, true]);
+  assert.equal(queues.items[0].destination, "input");
+  assert.deepEqual(records.get("DIAG/latency").items, [
+    { destination: "/queue/a", stage: "delivery", bucket_counts: [1], le_ms: [1, 2] },
+  ]);
+});
+
+for (const [partitions, figures, events] of [["1", ["one"], ["event"]], ["3", [], ["event"]]]) {
+  test(`with ${partitions} partitions, figures come from ${partitions === "1" ? "the stream" : "requests"}`, async () => {
+    const asked = [];
+    const got = [];
+    const answers = answersOfPartitions(7);
+    const api = {
+      get: async (verb) => {
+        asked.push(verb);
+        return verb === "settings" ? { settings: [{ value: partitions }] } : answers[verb];
+      },
+    };
+    const poll = new Poll({ api, onRecord: (topic, record) => got.push([topic, record]), period: 1e6 });
+    await poll.start();
+    assert.equal(asked.includes("overview"), partitions !== "1");
+    const before = got.length;
+    poll.take("DIAG/session", { boot: "one" });
+    poll.take("DIAG/event/drop", { boot: "one", name: "event" });
+    const later = got.slice(before);
+    assert.deepEqual(later.filter(([topic]) => topic === "DIAG/session").map(([, { boot }]) => boot), figures);
+    assert.deepEqual(later.filter(([, { name }]) => name).map(([, { name }]) => name), events);
+    // One identity for all records, so that none begins a new boot.
+    assert.equal(new Set(got.map(([, { boot }]) => boot)).size, 1);
+    poll.stop();
+  });
+}

@@ -4,6 +4,7 @@ import { Api } from "./lib/api.js";
 import { Palette } from "./lib/charts.js";
 import { byId, el, say, show } from "./lib/dom.js";
 import * as format from "./lib/format.js";
+import { Poll } from "./lib/poll.js";
 import { Watch } from "./lib/watch.js";
 import { Model } from "./model/model.js";
 import { Cluster } from "./views/cluster.js";
@@ -36,9 +37,10 @@ const PARENTS = { queue: "queues", connection: "connections", stream: "streams" 
 
 const model = new Model();
 const palette = new Palette(byId("probe"));
-const watch = new Watch({ onRecord: take, onState: showState });
+const watch = new Watch({ onRecord: (topic, record) => poll.take(topic, record), onState: showState });
 const credentials = () => watch.credentials;
 const api = new Api(credentials);
+const poll = new Poll({ api, onRecord: take });
 
 let heardAt = 0;
 let isDrawing = false;
@@ -105,6 +107,7 @@ function showState(state) {
   if (state.name === "live") {
     showUser();
     showCluster();
+    poll.start();
   }
   show(byId("who"), state.name === "live");
   route();
