@@ -10,6 +10,7 @@ import pytest
 import trio
 from prometheus_client.parser import text_string_to_metric_families
 
+from tests.support.chromium import chromium_or_skip, running_chromium
 from tests.support.cluster_nodes import (
     STORED,
     Cluster,
@@ -19,6 +20,7 @@ from tests.support.cluster_nodes import (
     refused,
     settings,
 )
+from tests.support.dashboard import live, shows
 from trio_stomp import Settings
 from trio_stomp.base import OptionError
 from trio_stomp.cli._main import main
@@ -362,3 +364,24 @@ async def drained(here: Cluster, node: Node, last: bytes) -> dict[str, list[byte
         while last not in found[name]:
             found[name].append((await client.receive()).body)
     return found
+
+
+async def test_the_dashboard_of_any_node_shows_the_queues_of_all_partitions(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("trio_stomp.startup._partitions.BALANCE_S", 0.2)
+    path = chromium_or_skip()
+    async with cluster(tmp_path, 2, most_s=180, cluster_partitions=3) as here:
+        await eventually(partial(are_spread, here))
+        node = here.nodes[1]
+        await put(here, here.nodes[0], b"x")
+        address = f"http://{node.handle.addresses[0]}/"
+
+        def browse() -> None:
+            with running_chromium(path, tmp_path) as browser, browser.page(address) as page:
+                live(page)
+                page.go("queues")
+                for name in NAMES:
+                    shows(page, "#queues", name)
+
+        await trio.to_thread.run_sync(browse)
