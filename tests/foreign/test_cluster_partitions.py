@@ -240,6 +240,12 @@ async def test_any_node_shows_and_closes_a_connection_of_another(
         await eventually(partial(sees_both, first))
         listed = await answer(first, "/connz?state=open")
         (session,) = (each["session_id"] for each in listed["connections"] if each["node"] == "n1")
+        for number, name in enumerate(NAMES):  # owners know it by the same id
+            await client.send("SUBSCRIBE", {"destination": name, "id": f"{number}", "receipt": "s"})
+            await client.receive_until_receipt("s")
+        path = f"/api/v1/subscriptions?session={session}"
+        listed = await answer(first, path)
+        assert {each["destination"] for each in listed["subscriptions"]} == set(NAMES)
         shown = await answer(first, f"/api/v1/connection?session={session}")
         assert shown["session_id"] == session
         path = f"/api/v1/close?session={session}"

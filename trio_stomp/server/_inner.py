@@ -118,9 +118,9 @@ class InnerClient:
         assert isinstance(real, Outbox)
         outbox = InnerOutbox(server, real, guest)
         server.accepted += 1
-        number = f"{server.boot_number + server.accepted}"
-        client = Client(number, outbox, guest.client.remote, guest.client.transport)
-        client.network = guest.client.network
+        router = guest.client
+        client = Client(router.session_id, outbox, router.remote, router.transport)
+        client.network = router.network
         return cls(server, client, outbox)
 
     @property

@@ -139,7 +139,7 @@ async def open_remote(
     Checkpoint: always. Cancel: the connection cannot be used.
     """
     client, secret = upstream.client, contact.secret.encode()
-    voucher = Voucher(client.identity, client.transport)
+    voucher = Voucher(client.identity, client.transport, client.session_id)
     header = relay_header(*_address(client), "off", secret, voucher)
     await stream.send_all(header + _connect(upstream.opened))
     return RemoteLink(upstream, wire_over(stream))

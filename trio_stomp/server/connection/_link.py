@@ -95,6 +95,7 @@ class Link:
         """Take another node's word on the client."""
         if voucher is not None:
             self.vouched, self.client.transport = voucher.identity, voucher.transport
+            self.client.session_id = voucher.session or self.client.session_id
 
     def encrypt(self, wire: TlsWire) -> None:
         """Continue over ``wire``, before any STOMP or HTTP byte was sent in the clear."""

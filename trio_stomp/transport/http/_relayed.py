@@ -38,17 +38,19 @@ class Voucher:
     Args:
       identity: The authenticated identity.
       transport: How the client is connected, for people: ``tcp``, ``tls``, ``ws`` or ``wss``.
+      session: The id of its session, which operators know; "" = there is none.
     """
 
     identity: Identity
     transport: str = "tcp"
+    session: str = ""
 
     def encode(self) -> bytes:
         """Return it as bytes."""
         who = self.identity
         expires_at = None if who.expires_at == math.inf else who.expires_at
         fields = [who.name, sorted(who.roles), expires_at, who.method, who.key, self.transport]
-        return json.dumps(fields).encode()
+        return json.dumps([*fields, self.session]).encode()
 
     @classmethod
     def decode(cls, data: bytes) -> "Voucher":
@@ -58,9 +60,11 @@ class Voucher:
           ProxyError: It is none.
         """
         try:
-            name, roles, expires_at, method, key, transport, *_ = json.loads(data)
+            # A newer version may append fields.
+            name, roles, expires_at, method, key, transport, session, *_ = json.loads(data)
             expires_at = math.inf if expires_at is None else float(expires_at)
-            return cls(Identity(name, frozenset(roles), expires_at, method, key), transport)
+            who = Identity(name, frozenset(roles), expires_at, method, key)
+            return cls(who, transport, session)
         except (ValueError, TypeError) as error:
             raise ProxyError(f"the voucher of the node is damaged: {error}") from error
 
