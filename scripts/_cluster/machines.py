@@ -22,8 +22,8 @@ from trio_stomp.cluster.routing import Placement
 from trio_stomp.nats import Address, JetStream, NatsError, NatsOptions, open_client, parse_object
 
 LOG = "stomp_log_00"
-READY_S = 60.0
-"""Longest time until a cluster, or a node that was started again, is ready."""
+READY_S = 180.0
+"""Longest time until a cluster, or a node that was started again, is ready, on a busy machine."""
 CURRENT_S = 120.0
 """Longest time until all nodes have read their state."""
 OWNER = "owner"

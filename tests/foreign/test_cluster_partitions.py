@@ -72,7 +72,7 @@ async def take(here: Cluster, node: Node, count: int) -> dict[str, list[bytes]]:
 
 
 async def are_spread(here: Cluster) -> bool:
-    """Return whether both nodes own partitions."""
+    """Return whether both nodes own partitions, so that none goes to the other one."""
     return set(await here.owners(3)) == {"n0", "n1"}
 
 
@@ -96,7 +96,7 @@ async def test_partitions_are_spread_over_nodes_and_outlive_them(
 
 async def test_the_owners_of_partitions_answer_pages(tmp_path: Path) -> None:
     async with parted(tmp_path) as here:
-        await here.owners(3)
+        await eventually(partial(are_spread, here))
         await put(here, here.nodes[0], b"x")
         for node in here.nodes:
             for partition, name in enumerate(NAMES):
@@ -168,7 +168,7 @@ async def test_the_command_shows_and_drains_partitions(
             assert await trio.to_thread.run_sync(main, argv) == 0
             return "".join(capsys.readouterr())
 
-        await here.owners(3)
+        await eventually(partial(are_spread, here))
         assert "partition 2 of 3 partitions" in await run("status", "--partition", "2")
         assert "3 partitions: logs of " in await run("status")
         found = json.loads(await run("status", "--json"))
