@@ -310,7 +310,7 @@ class Engine:
             purged = self.streams[name].purge(order["seq"])
             self._answer_later(session, reply, {"success": True, "purged": purged})
         elif kind == "STREAM.MSG.GET":
-            self._answer_later(session, reply, self.streams[name].message(order["seq"]))
+            self._answer_later(session, reply, self.streams[name].message(order))
         else:
             assert kind == "STREAM.INFO", method
             self._answer_later(session, reply, self.streams[name].info())

@@ -12,9 +12,11 @@ from _cluster.streams import Stream
 
 TTL_S = 1.2
 TAKEOVER_S = 0.5
+"""Time limit for a takeover after the lease has expired."""
+WATCHER_S = 2.5
+"""The same, if no follower is alive."""
 ANSWER_S = 2 * TTL_S
 """Limit of a node's wait for an answer, as in ``nats_options``."""
-"""Time limit for a takeover after the lease has expired."""
 RENEWED_S = 0.3
 """Entries that are older should have been applied everywhere."""
 
@@ -42,6 +44,7 @@ class Faults:
         return {
             "owner killed": (6, lambda: self._kill(self.fleet.owner())),
             "standby killed": (3, lambda: self._kill(self._standby())),
+            "owner and followers killed": (2, self._kill_copies),
             "owner stopped": (2, self._stop),
             "owner moved": (2, self._move),
             "owner paused": (5, lambda: self._pause(self.fleet.owner())),
@@ -111,6 +114,15 @@ class Faults:
         away = self._for(0.0, 4.0, lambda: self.fleet.start(machine))
         reads = f", reads it in {machine.journal_s:.1f} s" if slow else ""
         return f"{machine.name} for {away:.2f} s, its directory {disk}{reads}"
+
+    def _kill_copies(self) -> str:
+        """Kill the owner and all nodes that follow, if others are left."""
+        owner = self.fleet.owner()
+        others = [each for each in self.fleet.machines if each is not owner and each.life]
+        followers = [each for each in others if not _watches(each)]
+        if owner is None or len(followers) == len(others):
+            return ""
+        return "; ".join([self._kill(each) for each in (*followers, owner)])
 
     def _stop(self) -> str:
         machine = self.fleet.owner()
@@ -236,11 +248,15 @@ class Faults:
         happens."""
         others = [each for each in self.fleet.machines if each is not owner]
         is_calm = self.engine.troubles.are_none and all(each.speed == 1 for each in others)
-        fit = [each.name for each in others if self._is_fit(each)]
+        ready = [each for each in others if self._is_ready(each)]
+        fit, limit_s = [each for each in ready if self._is_fit(each)], TTL_S + TAKEOVER_S
+        if not any(each.life for each in others if not _watches(each)):
+            fit, limit_s = ready, TTL_S + WATCHER_S
         is_calm &= trio.current_time() > self._over_at + ANSWER_S
         if not (is_calm and fit) or owner.life is None or not owner.life.term:
             return
         killed_at, number, ledger = trio.current_time(), self._number + 1, self.fleet.ledger
+        names = ", ".join(each.name for each in fit)
 
         def check() -> None:
             if self._number != number:
@@ -248,23 +264,31 @@ class Faults:
             if ledger.taken_at > killed_at:
                 ledger.silences.append(ledger.taken_at - killed_at)
                 return
-            names = ", ".join(fit)
-            ledger.wrong(f"no owner {TTL_S + TAKEOVER_S} s after a kill, though {names} could")
+            ledger.wrong(f"no owner {limit_s} s after a kill, though {names} could")
 
-        self.fleet.network.at(TTL_S + TAKEOVER_S, check)
+        self.fleet.network.at(limit_s, check)
 
-    def _is_fit(self, machine: Machine) -> bool:
-        """Return whether a node is up to date and can take the place of the owner."""
+    def _is_ready(self, machine: Machine) -> bool:
+        """Return whether a node knows the lease and can write it."""
         life, place = machine.life, machine.place
         if life is None or life.is_paused or life.node is None or place.stalled or place.is_cut:
             return False
-        node, streams = life.node, self.engine.streams
-        return (
-            node.local._is_open
-            and node.jetstream.client.is_connected
-            and node.local.position >= _settled(streams[NAMES.log])
-            and node.lease.sequence >= _settled(streams[NAMES.leases])
-        )
+        node = life.node
+        is_recent = node.lease.sequence >= _settled(self.engine.streams[NAMES.leases])
+        return node.jetstream.client.is_connected and is_recent
+
+    def _is_fit(self, machine: Machine) -> bool:
+        """Return whether a node that is ready is up to date."""
+        assert machine.life is not None
+        assert machine.life.node is not None
+        local = machine.life.node.local
+        return local._is_open and local.position >= _settled(self.engine.streams[NAMES.log])
+
+
+def _watches(machine: Machine) -> bool:
+    """Return whether a node runs that does not follow."""
+    node = machine.life.node if machine.life is not None else None
+    return node is not None and not node.lease.is_follower
 
 
 def _settled(stream: Stream) -> int:

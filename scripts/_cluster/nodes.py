@@ -16,7 +16,15 @@ from _cluster.determinism import PROCESS, Killed, Rules
 from _cluster.ledger import Ledger
 from _cluster.network import Network, Place
 from trio_stomp.base import innermost
-from trio_stomp.cluster import ClusterNames, Contact, Node, ReplicatedStore, _keeper, _node
+from trio_stomp.cluster import (
+    ClusterNames,
+    Contact,
+    Node,
+    ReplicatedStore,
+    _keeper,
+    _node,
+    _standby,
+)
 from trio_stomp.config import Settings
 from trio_stomp.server import EventFeed, ServerHandle
 from trio_stomp.startup import _node as startup
@@ -189,7 +197,7 @@ def settings_of(machine: Machine, **more: object) -> Settings:
 def _host(process: Life) -> SimulatedHost:
     unused: Any = None
     return SimulatedHost(
-        settings_of(process.machine),
+        settings_of(process.machine, cluster_followers=process.fleet.followers),
         Embedding(process.handle.feed, None, None),
         NAMES,
         entrances=[],
@@ -209,6 +217,8 @@ class Fleet:
     network: Network
     ledger: Ledger
     nursery: trio.Nursery
+    followers: int
+    """How many nodes follow beside the owner."""
     machines: list[Machine] = field(factory=list)
 
     def make_life(self, machine: Machine) -> Life:
@@ -317,6 +327,8 @@ def simulated(network: Network) -> Iterator[None]:
         mock.patch.object(trio, "open_tcp_stream", network.connect),
         mock.patch.object(_keeper, "lease_time", lease_time),
         mock.patch.object(_node, "lease_time", lease_time),
+        mock.patch.object(_standby, "lease_time", lease_time),
+        mock.patch.object(_standby, "CHECK_S", CHECK_S),
         mock.patch.multiple(_node, LOG_BYTES=LOG_BYTES, CHECK_S=CHECK_S),
         mock.patch.object(startup, "Node", make),
         mock.patch.object(startup, "_open_local", slowly),

@@ -86,6 +86,7 @@ class Simulation:
     Args:
       prints: Print each event.
       plant: A fault in the code or the engine that checks must find; "" = none.
+      followers: How many nodes follow beside the owner; 0 = as the seed says.
     """
 
     seed: int
@@ -94,6 +95,7 @@ class Simulation:
     prints: bool = False
     plant: str = ""
     duration_s: float = DURATION_S
+    followers: int = 0
     chance: random.Random = field(init=False)
     rules: Rules = field(init=False)
     network: Network = field(init=False)
@@ -112,6 +114,7 @@ class Simulation:
         self.trace = Trace(self.rules.clock.current_time, self.prints)
         self.ledger = Ledger(self.engine, self.trace, NAMES, TTL_S)
         self.engine.troubles.ignores_expected = self.plant == FENCE
+        self.followers = self.followers or self._part().choice((1, 2, 9))
 
     def _make_network(self, chance: random.Random) -> Network:
         """Return the network."""
@@ -151,7 +154,8 @@ class Simulation:
 
     def _make_parts(self, nursery: trio.Nursery) -> None:
         """Make the fleet, the faults and the clients."""
-        self.fleet = Fleet(self._part(), self.rules, self.network, self.ledger, nursery)
+        parts = self._part(), self.rules, self.network, self.ledger, nursery
+        self.fleet = Fleet(*parts, self.followers)
         self.faults = Faults(self.fleet, self.engine, self._part())
         self.clients = Clients(self.fleet, self._part())
 
@@ -229,7 +233,10 @@ class Simulation:
         if life is None or names.partition not in life.nodes:
             return f"{machine.name} does not run"
         last = streams[names.log].last if names.log in streams else 0
-        position = life.nodes[names.partition].local.position
+        node = life.nodes[names.partition]
+        if not node.lease.is_follower:
+            return ""
+        position = node.local.position
         return "" if position == last else f"{machine.name} has entry {position} of {last}"
 
     def _compare(self) -> None:
@@ -243,7 +250,10 @@ class Simulation:
             life = machine.life
             if life is None or names.partition not in life.nodes or self.ledger.violations:
                 continue
-            local = life.nodes[names.partition].local
+            node = life.nodes[names.partition]
+            if not node.lease.is_follower:
+                continue
+            local = node.local
             found = digest(local.state(), local.store, self.ledger.trimmed)
             if found and found != expected:
                 self.ledger.wrong(

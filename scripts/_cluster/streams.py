@@ -2,7 +2,7 @@
 
 from base64 import b64encode
 from collections.abc import Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from attrs import define, field, frozen
 
@@ -74,8 +74,9 @@ class Stream:
         self.first = max(self.first, below)
         return len(gone)
 
-    def message(self, sequence: int) -> dict[str, object]:
-        """Return the answer to STREAM.MSG.GET."""
+    def message(self, order: Mapping[str, Any]) -> dict[str, object]:
+        """Return the answer to STREAM.MSG.GET, for a sequence or the last of a subject."""
+        sequence = order.get("seq", self._last.get(order.get("last_by_subj", "").encode(), 0))
         if not self.has(sequence):
             return {"error": {"code": 404, "err_code": 10037, "description": "no message found"}}
         data = b64encode(self.history[sequence - 1].payload).decode()

@@ -534,3 +534,26 @@ async def test_a_cluster_that_the_next_version_made_takes_nodes_of_this_one(
         here.nodes[0].handle.stop()
         await here.nodes[0].ended.wait()
         assert await here.take(await here.owner(), 1) == [b"x"]
+
+
+async def test_a_node_that_only_watched_takes_over_when_owner_and_follower_are_killed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("trio_stomp.cluster._node.SURVEY_S", 0.2)
+    async with cluster(tmp_path, 4, cluster_followers=1) as here:
+
+        async def are_chosen() -> bool:
+            found = sorted((await here.roles()).values())
+            return found == ["owner", "standby", "watching", "watching"]
+
+        owner = await here.owner()
+        await eventually(are_chosen)
+        await here.put(owner, b"1", b"2", b"3")
+        roles = await here.roles()
+        for node in here.nodes:
+            if roles[node.name] in ("owner", "standby"):
+                node.stop.cancel()
+                await node.ended.wait()
+        third = await here.owner()
+        assert roles[third.name] == "watching"
+        assert await here.take(third, 3) == [b"1", b"2", b"3"]

@@ -11,7 +11,7 @@ class NodeFigures:
     """A node, as it reported a short while ago.
 
     Args:
-      role: ``owner``, ``standby``, ``reading`` or ``draining``.
+      role: ``owner``, ``standby``, ``watching``, ``reading`` or ``draining``.
       behind: Entries of the log that it had not applied.
       clients: Clients that it relays.
       differs: What it has otherwise than the owner: ``users``, ``rules``, ``policies``.

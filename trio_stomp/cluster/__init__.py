@@ -14,6 +14,7 @@ from trio_stomp.cluster._engine import ClusterNames as ClusterNames
 from trio_stomp.cluster._engine import Layout as Layout
 from trio_stomp.cluster._engine import open_engine as open_engine
 from trio_stomp.cluster._engine import open_log as open_log
+from trio_stomp.cluster._followers import Followers as Followers
 from trio_stomp.cluster._gate import Gate as Gate
 from trio_stomp.cluster._jetstream_log import JetStreamLog as JetStreamLog
 from trio_stomp.cluster._keeper import LeaseKeeper as LeaseKeeper

@@ -72,7 +72,7 @@ class LeaseKeeper:
         for entry in entries:
             lease = self.leases.get(entry.message.subject)
             if lease is not None:
-                lease.note(entry.sequence, _parse(entry.message.payload), now)
+                lease.note(entry.sequence, parse_claim(entry.message.payload), now)
         self.wake()
 
     def wake(self) -> None:
@@ -96,7 +96,7 @@ class LeaseKeeper:
 
     async def _write(self, subject: bytes, lease: Lease, heir: str | None) -> None:
         """Write a lease as held by this node, or, with an heir, as given up by it."""
-        claim = Claim(lease.node, "", self.contact) if heir is None else Claim("", heir)
+        claim = lease.taken(self.contact) if heir is None else lease.given_up(heir)
         headers = expecting(lease.sequence, of_subject=True)
         sent_at = lease_time()
         try:
@@ -113,13 +113,16 @@ class LeaseKeeper:
         self.on_change()
 
 
-def _parse(payload: bytes) -> Claim:
+def parse_claim(payload: bytes) -> Claim:
     """Return the claim in a message, or an empty claim if the message has none."""
     try:
         fields = parse_object(payload)
     except NatsError:
         return Claim()
-    return Claim(*(str(fields.get(name, "")) for name in ("holder", "heir", "contact")))
+    found = fields.get("followers")  # an older version writes none
+    followers = tuple(map(str, found)) if isinstance(found, list) else None
+    holder, heir, contact = (str(fields.get(name, "")) for name in ("holder", "heir", "contact"))
+    return Claim(holder, heir, contact, followers)
 
 
 @asynccontextmanager

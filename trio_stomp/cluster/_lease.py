@@ -35,11 +35,13 @@ class Claim:
       holder: The node that holds the lease; "" = it was given up.
       heir: The node for which it was given up; "" = for any.
       contact: The address at which other nodes reach the holder.
+      followers: The nodes that follow the log beside the holder; None = all do.
     """
 
     holder: str = ""
     heir: str = ""
     contact: str = field(default="", repr=False)
+    followers: tuple[str, ...] | None = None
 
 
 @define(eq=False, repr=False)
@@ -53,6 +55,7 @@ class Lease:
       is_candidate: False = this node takes no lease: its state is not up to date, or it stops.
       claim: The content of the last message.
       sequence: The sequence of this message, which the writer of the next one expects.
+      followers: As in ``Claim``. The holder chooses them, and its next message tells the others.
     """
 
     node: str
@@ -62,6 +65,7 @@ class Lease:
     is_candidate: bool = True
     claim: Claim = Claim()
     sequence: int = 0
+    followers: tuple[str, ...] | None = None
     _seen_at: float = field(init=False)
     """When the last message was read."""
     _held_at: float = NEVER
@@ -78,6 +82,8 @@ class Lease:
         """
         if sequence > self.sequence:
             self.sequence, self.claim, self._seen_at = sequence, claim, now
+            if claim.holder != self.node or self._held_at == NEVER:
+                self.followers = claim.followers
 
     def confirm(self, sequence: int, claim: Claim, sent_at: float) -> None:
         """Record the confirmation of a message that makes this node the holder.
@@ -88,7 +94,33 @@ class Lease:
           sent_at: When it was sent.
         """
         if sequence >= self.sequence:
+            if self.claim.holder != self.node:
+                self.followers = claim.followers
             self.sequence, self.claim, self._held_at = sequence, claim, sent_at
+
+    def taken(self, contact: str) -> Claim:
+        """Return the content of a message that makes or keeps this node the holder.
+
+        The former holder goes on as a follower, until this node has chosen: it has all entries.
+        """
+        followers = self.followers
+        if followers is not None:
+            known = {*followers, self.claim.holder} - {"", self.node}
+            followers = tuple(sorted(known))
+        return Claim(self.node, "", contact, followers)
+
+    def given_up(self, heir: str) -> Claim:
+        """Return the content of a message with which this node leaves the lease to others."""
+        followers = self.followers
+        if followers is not None:
+            followers = tuple(sorted({*followers, self.node}))
+        return Claim("", heir, "", followers)
+
+    @property
+    def is_follower(self) -> bool:
+        """Return whether this node applies the log; else it only watches the lease."""
+        is_named = self.node in (self.claim.holder, self.claim.heir)
+        return is_named or self.followers is None or self.node in self.followers
 
     def is_held(self, now: float) -> bool:
         """Return whether this node holds the lease and no other can have taken it yet."""

@@ -1,10 +1,10 @@
-"""A node of a cluster: a standby that follows the log and relays clients, or the owner.
+"""A node of a cluster, for one partition: a standby that relays clients, or the owner.
 
     Node.run
     ├─ leases     take, renew and watch the lease of the log
     ├─ orders     answer questions of other nodes and tools, hand over when told to
     └─ one of
-       ├─ standby    apply the log to the local state, relay clients to the owner
+       ├─ standby    follow the log or watch the lease, relay clients to the owner
        └─ owner      run the broker over the replicated store
 
 The lease decides which node tries. Safety comes from the log, which stores nothing for a former
@@ -20,19 +20,21 @@ from attrs import define, field
 
 from trio_stomp.base import ClusterFigures, NodeFigures
 from trio_stomp.cluster._audit import digest_at
-from trio_stomp.cluster._commit_log import CommitLog, InDoubt, LogEntry
+from trio_stomp.cluster._commit_log import CommitLog
 from trio_stomp.cluster._dial import Contact
 from trio_stomp.cluster._engine import ClusterNames, open_log
+from trio_stomp.cluster._followers import Followers
 from trio_stomp.cluster._gate import Gate
 from trio_stomp.cluster._keeper import LeaseKeeper, keep_leases, lease_time
 from trio_stomp.cluster._lease import Lease, LeaseOptions
-from trio_stomp.cluster._local_state import LocalState, Unfit
+from trio_stomp.cluster._local_state import LocalState
 from trio_stomp.cluster._orders import (
     ANSWERS_S,
     DRAINING,
     OWNER,
     READING,
     STANDBY,
+    WATCHING,
     Digest,
     Orders,
     Report,
@@ -41,7 +43,8 @@ from trio_stomp.cluster._orders import (
 )
 from trio_stomp.cluster._replicated_store import ReplicatedStore
 from trio_stomp.cluster._snapshot import Snapshot, write_snapshot
-from trio_stomp.nats import JetStream, NatsError, follow
+from trio_stomp.cluster._standby import Standby
+from trio_stomp.nats import JetStream, NatsError
 from trio_stomp.store import Progress, StoreError, StoreUnavailable
 from trio_stomp.store.tools import View
 
@@ -50,6 +53,8 @@ logger = logging.getLogger("trio_stomp")
 RANKS = 5
 CHECK_S = 10.0
 """The interval at which the size of the log is checked."""
+SURVEY_S = 2.0
+"""The interval at which the owner asks all nodes for their state, and chooses its followers."""
 LOG_BYTES = 64 * 1024 * 1024
 """A log up to this size is not shortened."""
 GROWTH = 2
@@ -59,6 +64,9 @@ PATIENCE = 1.5
 HAND_OVER_S = 2.0
 """Maximum time to write that the lease is given up."""
 RETRY_S = 0.5
+
+WILL_LEAD = STANDBY, READING, WATCHING
+"""The roles of nodes to which the owner can hand over, at once or when they have the state."""
 
 Serve = Callable[[ReplicatedStore], Awaitable[None]]
 Accept = Callable[[Gate, trio.Nursery], Awaitable[None]]
@@ -82,6 +90,7 @@ class Node:
       on_renewed: Called when the lease was renewed, taken or lost.
       stop_s: How long ``serve`` may take to end in order.
       settings: Returns digests of the files and options that must be the same on all nodes.
+      followers: Chooses the nodes that follow the log while this node is the owner.
       router: The address and secret of the node's router, for other nodes; "" = it has none.
     """
 
@@ -101,9 +110,13 @@ class Node:
     on_renewed: Callable[[], None]
     stop_s: float
     settings: Callable[[], Mapping[str, str]]
+    followers: Followers
     router: str = ""
     nodes: Sequence[NodeFigures] = ()
     """All nodes, as they reported to this one when it was last the owner."""
+    awaited_heir: str = ""
+    """The node to which this one hands over once it has the state; "" = none."""
+    _standby: Standby = field(init=False)
     _keeper: LeaseKeeper = field(init=False)
     _tasks: trio.Nursery = field(init=False)
     _changed: trio.Event = field(factory=trio.Event)
@@ -114,6 +127,17 @@ class Node:
     _is_stopping: bool = False
     _is_leaving: bool = False
     """This node takes no lease any more, since it stops or drains."""
+
+    def __attrs_post_init__(self) -> None:
+        self._standby = Standby(
+            self.jetstream,
+            self.names,
+            self.local,
+            self.lease,
+            progress=self.progress,
+            may_lead=lambda: not self._is_leaving,
+            wake=lambda: self._keeper.wake(),
+        )
 
     @property
     def is_owner(self) -> bool:
@@ -175,6 +199,7 @@ class Node:
             ):
                 self._tasks.start_soon(orders.answer, subjects)
                 self._tasks.start_soon(self._give_up_when_cancelled)
+                self._tasks.start_soon(self._survey_for_ever)
                 self._tasks.start_soon(self._check_for_ever)
                 while not self._is_stopping:
                     await self._stand_by()
@@ -193,6 +218,7 @@ class Node:
         self.gate.point_to(Contact.parse(claim.holder, claim.contact))
         if claim.holder not in ("", self.contact.node) and self._term is not None:
             self._lose(f"{claim.holder} has the lease")
+        self._standby.note()
         self.on_renewed()
         self._wake()
 
@@ -209,83 +235,29 @@ class Node:
     # --- standby ----------------------------------------------------------------------------------
 
     async def _stand_by(self) -> None:
-        """Relay clients and apply the log, until this node has the lease or stops."""
+        """Relay clients and follow or watch, until this node has the lease or stops."""
         async with trio.open_nursery() as tasks:
-            tasks.start_soon(self._apply_log)
+            tasks.start_soon(self._standby.run)
             tasks.start_soon(self.accept, self.gate, self._tasks)
             while not self.is_owner and not self._is_stopping:
                 await self._changed.wait()
             tasks.cancel_scope.cancel()
 
-    async def _apply_log(self) -> None:
-        """Follow the log. This node takes no lease until its state is up to date."""
-        self.lease.is_candidate = False
-        prepare, renewed_at = self.local.open, -1
-        while True:
-            try:
-                await trio.to_thread.run_sync(prepare, self.progress)
-                if prepare == self.local.renew:
-                    prepare, renewed_at = self.local.open, self.local.position
-                await self._apply_from(self.local.position)
-            except Unfit as error:
-                self.lease.is_candidate = False
-                if self.local.position == renewed_at:
-                    logger.error("%s: trying again", error)
-                    await trio.sleep(CHECK_S)
-                logger.warning("the local state does not lead up to the log: it is made anew")
-                prepare = self.local.renew
-            except (InDoubt, StoreUnavailable) as error:
-                logger.warning("%s; trying again", error)
-                await trio.sleep(RETRY_S)
-
-    async def _apply_from(self, position: int) -> None:
-        """Apply the entries after a position, until one is missing."""
-        end = await self._end_of_log(position)
-        async with follow(self.jetstream, self.names.log, after=position) as follower:
-            while True:
-                if self.local.position >= end and not self.lease.is_candidate:
-                    self.lease.is_candidate = not self._is_leaving
-                    self._keeper.wake()
-                with trio.move_on_after(CHECK_S) as silence:
-                    received = await follower.receive()
-                if silence.cancelled_caught:
-                    if await self._end_of_log(self.local.position) > self.local.position:
-                        return  # entries were lost on their way
-                    continue
-                entries = [LogEntry(each.sequence, each.message.payload) for each in received]
-                await trio.to_thread.run_sync(self.local.follow, entries)
-
-    async def _end_of_log(self, position: int) -> int:
-        """Return the sequence of the last entry of the log, once the engine answers.
-
-        Raises:
-          Unfit: The log begins after the next entry.
-        """
-        while True:
-            try:
-                log = await self.jetstream.stream(self.names.log)
-            except NatsError:
-                await trio.sleep(RETRY_S)
-            else:
-                if log.first > position + 1:
-                    raise Unfit
-                return log.last
-
     # --- in both roles ----------------------------------------------------------------------------
 
-    async def _check_for_ever(self) -> None:
+    async def _survey_for_ever(self) -> None:
         while True:
-            await trio.sleep(CHECK_S)
-            try:
-                if self._term is not None:
-                    await self._survey()
-                await self._shorten()
-            except (NatsError, StoreError) as error:
-                logger.warning("the log of the cluster could not be looked at: %s", error)
+            await trio.sleep(SURVEY_S)
+            if self._term is not None:
+                try:
+                    reports = await ask_nodes(self.jetstream.client, self.names, {}, ANSWERS_S)
+                except NatsError as error:
+                    logger.warning("the nodes of the cluster could not be asked: %s", error)
+                else:
+                    self._take_reports(reports)
 
-    async def _survey(self) -> None:
-        """Collect the reports of all nodes, and log differing settings."""
-        reports = await ask_nodes(self.jetstream.client, self.names, {}, ANSWERS_S)
+    def _take_reports(self, reports: Sequence[Mapping[str, object]]) -> None:
+        """Log differing settings, choose the followers, and hand over if the heir is ready."""
         last, before = self.local.position, {each.node: each.differs for each in self.nodes}
         settings = self.settings()
         self.nodes = [figures_of(each, last, settings) for each in reports]
@@ -297,6 +269,29 @@ class Node:
                     each.node,
                     ", ".join(each.differs),
                 )
+        roles, lease, heir = self._roles(), self.lease, self.awaited_heir
+        if self._term is None:
+            return
+        former = tuple(roles) if lease.followers is None else lease.followers
+        lease.followers = self.followers.choose(
+            former, roles, lease_time(), owner=lease.node, heir=heir
+        )
+        if heir and roles.get(heir) not in WILL_LEAD:
+            logger.warning("%s is not handed over to %s, which does not answer", self.names, heir)
+            self.awaited_heir = ""
+        elif heir and roles[heir] == STANDBY:
+            self._leave(heir)
+
+    def _roles(self) -> dict[str, str]:
+        return {each.node: each.role for each in self.nodes}
+
+    async def _check_for_ever(self) -> None:
+        while True:
+            await trio.sleep(CHECK_S)
+            try:
+                await self._shorten()
+            except (NatsError, StoreError) as error:
+                logger.warning("the log of the cluster could not be looked at: %s", error)
 
     def figures(self) -> ClusterFigures:
         """Return the figures of the cluster, for its owner."""
@@ -313,8 +308,10 @@ class Node:
     async def _shorten(self) -> None:
         """Write a snapshot if the log has grown, and delete the entries that it covers.
 
-        The owner does so only if no standby has done it.
+        The owner does so only if no follower has done it.
         """
+        if self._term is None and not self.lease.is_follower:
+            return
         jetstream, names = self.jetstream, self.names
         log, snapshots = await jetstream.stream(names.log), await jetstream.stream(names.snapshots)
         limit = max(LOG_BYTES, GROWTH * snapshots.size)
@@ -347,7 +344,7 @@ class Node:
         """Serve clients until this node stops, hands over, or loses the log."""
         token = trio.lowlevel.current_trio_token()
         log = open_log(self.jetstream, self.names.log, self.names.log_subject)
-        self._heir = ""
+        self._heir = self.awaited_heir = ""
         self._store = ReplicatedStore(
             log,
             self.local,
@@ -387,16 +384,27 @@ class Node:
 
     # --- questions and orders ---------------------------------------------------------------------
 
+    @property
+    def role(self) -> str:
+        """Return what this node is to the partition."""
+        if self._term is not None:
+            return OWNER
+        if self._is_leaving:
+            return DRAINING
+        if not self.lease.is_follower:
+            return WATCHING
+        return STANDBY if self.lease.is_candidate else READING
+
+    @property
+    def is_reading(self) -> bool:
+        """Return whether this node still reads its state, and can own nothing so long."""
+        return self.role == READING
+
     def report(self) -> Report:
         """Return this node's report on itself."""
-        role = STANDBY if self.lease.is_candidate else READING
-        if self._term is not None:
-            role = OWNER
-        elif self._is_leaving:
-            role = DRAINING
         return Report(
             self.contact.node,
-            role=role,
+            role=self.role,
             address=self.address,
             position=self.local.position,
             clients=len(self.gate.relays),
@@ -407,6 +415,8 @@ class Node:
 
     async def _take_digest(self, position: int) -> Digest:
         node = self.contact.node
+        if self.role == WATCHING:
+            return Digest(node, position, failure="this node has no copy: it only watches")
         try:
             digest, records = await digest_at(self.local, self.take_view, position)
         except StoreError as error:
@@ -414,10 +424,19 @@ class Node:
         return Digest(node, position, digest, records)
 
     def move(self, heir: str) -> None:
-        """Hand the cluster over to a node, or with "" to any, if this node is the owner."""
-        if self._term is not None:
-            logger.info("told to hand the cluster over to %s", heir or "another node")
+        """Hand the cluster over to a node, or with "" to any, if this node is the owner.
+
+        A node that only watches follows first.
+        """
+        if self._term is None:
+            return
+        logger.info("told to hand %s over to %s", self.names, heir or "another node")
+        followers = self.lease.followers
+        follows = heir == "" or followers is None or heir in followers
+        if follows and self._roles().get(heir, STANDBY) == STANDBY:
             self._leave(heir)
+        else:
+            self.awaited_heir = heir
 
     def drain(self) -> None:
         """Hand the cluster over if this node is the owner, and do not become the owner again."""

@@ -27,6 +27,7 @@ ANSWERS_S = 0.5
 """How long nodes may take to answer; all of them are asked at once."""
 RETRY_S = 0.2
 READING, STANDBY, OWNER, DRAINING = "reading", "standby", "owner", "draining"
+WATCHING = "watching"
 
 
 @frozen
@@ -34,8 +35,9 @@ class Report:
     """A node's report on itself.
 
     Args:
-      role: ``owner``; ``standby``; ``reading`` (a standby that is not up to date and takes no
-        lease); or ``draining`` (one that takes no lease until it is started again).
+      role: ``owner``; ``standby`` (it follows the log); ``watching`` (it does not, and takes the
+        lease only if no follower is alive); ``reading`` (a standby that is not up to date and takes
+        no lease); or ``draining`` (one that takes no lease until it is started again).
       position: The sequence of the last entry of the log that it has applied.
       clients: The number of clients that it relays.
       settings: Digests of the files and options that must be the same on all nodes.
@@ -178,13 +180,14 @@ def figures_of(report: Mapping[str, object], last: int, settings: Mapping[str, s
       settings: The digests of the owner's settings.
     """
     position, clients, theirs = (report.get(name) for name in ("position", "clients", "settings"))
+    has_copy = report.get("role") != WATCHING
     its = theirs if isinstance(theirs, dict) else {}
     return NodeFigures(
         str(report.get("node")),
         role=str(report.get("role")),
         address=str(report.get("address")),
         version=str(report.get("version")),
-        behind=max(0, last - position) if isinstance(position, int) else 0,
+        behind=max(0, last - position) if isinstance(position, int) and has_copy else 0,
         clients=clients if isinstance(clients, int) else 0,
         differs=[name for name, digest in settings.items() if its.get(name, digest) != digest],
     )
@@ -198,8 +201,8 @@ def heir_of(node: str, owners: Sequence[str], reports: Sequence[Mapping[str, obj
       owners: The owner of each partition.
       reports: The reports of all nodes on this partition.
     """
-    fit = [str(each.get("node")) for each in reports if each.get("role") == STANDBY]
-    heir = min(fit, key=owners.count, default=node)
+    fit = [each for role in (STANDBY, WATCHING) for each in reports if each.get("role") == role]
+    heir = min((str(each.get("node")) for each in fit), key=owners.count, default=node)
     return heir if owners.count(heir) + 1 < owners.count(node) else ""
 
 

@@ -74,6 +74,9 @@ class ClusterOptions:
         "servers of NATS that store each message; with 1, losing that server loses all messages",
         minimum=1,
     )
+    cluster_followers: int = option(
+        2, "nodes that copy each partition beside its owner; the others only watch it", minimum=1
+    )
     cluster_credentials: str = option(
         "", "file with login and passcode for NATS on two lines, or a token on one"
     )

@@ -20,6 +20,7 @@ from trio_stomp.cluster import (
     CommitLog,
     Contact,
     Dialer,
+    Followers,
     Gate,
     LeaseOptions,
     LocalState,
@@ -324,7 +325,7 @@ def make_node(host: Host, jetstream: JetStream, snapshots: CommitLog) -> Node:
             server.connect_timeout_s,
             server.max_connections,
             is_silent=lambda: lease.silence(lease_time()) > silent_s,
-            is_reading=lambda: not lease.is_candidate,
+            is_reading=lambda: node.is_reading,
             contact=host.contact,
             dialer=Dialer(host.tls),
         ),
@@ -339,6 +340,7 @@ def make_node(host: Host, jetstream: JetStream, snapshots: CommitLog) -> Node:
         stop_s=server.drain_s + GRACE_S + PATIENCE_S,
         settings=lambda: host.digests,
         router=host.router,
+        followers=Followers(names.partition, options.cluster_followers),
     )
     return node
 

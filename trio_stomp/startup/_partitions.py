@@ -342,6 +342,6 @@ async def _hand_over(node: Node, owners: list[str], jetstream: JetStream) -> Non
     except NatsError:
         return
     heir = heir_of(node.contact.node, owners, reports)
-    if heir:
+    if heir not in ("", node.awaited_heir):
         logger.info("partition %d goes to %s, which owns fewer", node.names.partition, heir)
         node.move(heir)

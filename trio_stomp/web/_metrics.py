@@ -369,6 +369,9 @@ class BrokerCollector:
         yield counter("cluster_records", "Records appended to the cluster's log.", figures.records)
         owns = [((each.node,), each.role == "owner") for each in nodes]
         yield from gauges("cluster_node_owner", "Whether a node is the owner.", label, owns)
+        follows = [((each.node,), each.role in ("standby", "reading")) for each in nodes]
+        text = "Whether a node copies the owner's messages."
+        yield from gauges("cluster_node_follows", text, label, follows)
         behind = [((each.node,), each.behind) for each in nodes]
         text = "Entries of the log that a node had not applied."
         yield from gauges("cluster_node_behind", text, label, behind)

@@ -57,6 +57,7 @@ class PartedLife(Life):
         settings = settings_of(
             self.machine,
             cluster_partitions=len(fleet.ledgers),
+            cluster_followers=fleet.followers,
             diag_interval_s=0,
             monitor_interval_s=0,
         )

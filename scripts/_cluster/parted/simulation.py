@@ -133,9 +133,8 @@ class PartedSimulation(Simulation):
             more.violations, more.found = first.violations, first.found
             self.ledgers.append(more)
         self.record = Record(first.wrong)
-        self.fleet = fleet = PartedFleet(
-            self._part(), self.rules, self.network, first, nursery, ledgers=self.ledgers
-        )
+        parts = self._part(), self.rules, self.network, first, nursery
+        self.fleet = fleet = PartedFleet(*parts, self.followers, ledgers=self.ledgers)
         self.faults = PartedFaults(fleet, self.engine, self._part())
         self.clients = PartedClients(fleet, self.record, self._part())
 

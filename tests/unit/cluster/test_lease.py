@@ -82,6 +82,33 @@ def test_a_node_that_is_not_up_to_date_takes_no_lease_but_renews_its_own() -> No
     assert found.due() == 104
 
 
+def test_the_holder_tells_who_follows_and_a_new_one_keeps_them_and_the_former_holder() -> None:
+    found = lease()
+    assert found.is_follower
+    found.note(1, Claim("b", followers=("c",)), 101)
+    assert not found.is_follower
+    claim = found.taken("here")
+    assert claim == Claim("a", "", "here", ("b", "c"))
+    found.confirm(2, claim, 102)
+    found.followers = ("d",)  # as chosen
+    found.confirm(3, claim, 103)  # sent before that
+    assert found.taken("here").followers == ("d",)
+    assert found.given_up("d") == Claim("", "d", "", ("a", "d"))
+
+
+def test_the_lease_of_an_earlier_process_tells_who_follows() -> None:
+    found = lease()
+    found.note(1, Claim("a", followers=("b",)), 101)
+    assert found.is_follower
+    assert found.taken("").followers == ("b",)
+
+
+def test_an_heir_follows() -> None:
+    found = lease()
+    found.note(1, Claim("", "a", followers=("b",)), 101)
+    assert found.is_follower
+
+
 @define
 class Node:
     """A node with its own clock."""

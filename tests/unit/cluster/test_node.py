@@ -9,18 +9,19 @@ from _cluster.clients import Clients
 from _cluster.desk import STORED, Request, Term
 from _cluster.engine import Engine, Session
 from _cluster.faults import TAKEOVER_S, TTL_S, Faults
-from _cluster.nodes import GONE, NAMES, Fleet, Machine
-from _cluster.simulation import simulate
+from _cluster.nodes import GONE, KEPT, NAMES, Fleet, Machine
+from _cluster.simulation import Simulation, simulate
 
 Script = Callable[[Fleet, Engine], Awaitable[None]]
+Play = Callable[..., None]
 SOON_S = 20.0
 
 
 @pytest.fixture
-def play(monkeypatch: pytest.MonkeyPatch) -> Callable[[Script], None]:
-    """Run a test on three nodes without clients and without any fault."""
+def play(monkeypatch: pytest.MonkeyPatch) -> Play:
+    """Run a test on nodes without clients and without any fault."""
 
-    def play(script: Script) -> None:
+    def play(script: Script, nodes: int = 3, followers: int = 9) -> None:
         async def happen(faults: Faults, _until: float) -> None:
             with trio.fail_after(10 * SOON_S):
                 await script(faults.fleet, faults.engine)
@@ -31,7 +32,7 @@ def play(monkeypatch: pytest.MonkeyPatch) -> Callable[[Script], None]:
 
         monkeypatch.setattr(Faults, "happen", happen)
         monkeypatch.setattr(Clients, "all", nobody)
-        found = simulate(1, (3, 3))
+        found = simulate(1, (nodes, nodes), make=partial(Simulation, followers=followers))
         assert found.violations == [], found.trace
 
     return play
@@ -76,14 +77,14 @@ async def purged(fleet: Fleet, engine: Engine) -> tuple[Machine, Machine]:
 
 def is_ready(machine: Machine, engine: Engine) -> bool:
     """Return whether a node has the whole log, and may take the lease."""
-    node = machine.life.node if machine.life is not None else None
+    node = machine.life.nodes.get(0) if machine.life is not None else None
     if node is None:
         return False
     return node.lease.is_candidate and node.local.position == engine.streams[NAMES.log].last
 
 
 def test_a_standby_behind_a_purge_of_the_whole_log_is_up_to_date_soon(
-    play: Callable[[Script], None],
+    play: Play,
 ) -> None:
     """No later entry comes that could reveal that one before it is missing."""
 
@@ -98,7 +99,7 @@ def test_a_standby_behind_a_purge_of_the_whole_log_is_up_to_date_soon(
 
 
 def test_a_standby_notices_that_all_that_it_lacks_was_purged_meanwhile(
-    play: Callable[[Script], None],
+    play: Play,
 ) -> None:
     async def script(fleet: Fleet, engine: Engine) -> None:
         owner, _ = await owned(fleet)
@@ -116,7 +117,7 @@ def test_a_standby_notices_that_all_that_it_lacks_was_purged_meanwhile(
 
 
 def test_a_node_does_not_end_if_the_engine_is_silent_while_it_reads_a_snapshot(
-    play: Callable[[Script], None], monkeypatch: pytest.MonkeyPatch
+    play: Play, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     request = Engine._request
 
@@ -145,7 +146,7 @@ def test_a_node_does_not_end_if_the_engine_is_silent_while_it_reads_a_snapshot(
 
 
 def test_a_node_does_not_end_if_its_connection_ends_while_it_asks_for_its_double(
-    play: Callable[[Script], None], monkeypatch: pytest.MonkeyPatch
+    play: Play, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     tell = Engine.tell
 
@@ -170,7 +171,7 @@ def test_a_node_does_not_end_if_its_connection_ends_while_it_asks_for_its_double
 
 
 def test_deliveries_of_a_killed_owner_stay_doubtful_after_an_orderly_end(
-    play: Callable[[Script], None],
+    play: Play,
 ) -> None:
     """An owner that ends in order cannot know what its predecessor had delivered."""
 
@@ -199,7 +200,7 @@ def test_deliveries_of_a_killed_owner_stay_doubtful_after_an_orderly_end(
 
 
 def test_a_former_owner_that_still_waits_for_an_answer_leaves_the_lease_to_others(
-    play: Callable[[Script], None], monkeypatch: pytest.MonkeyPatch
+    play: Play, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     publish = Engine._publish_to
 
@@ -229,3 +230,104 @@ def test_a_former_owner_that_still_waits_for_an_answer_leaves_the_lease_to_other
         fleet.start(second)
 
     play(script)
+
+
+def role(machine: Machine) -> str:
+    """Return what a node is, as it says."""
+    node = machine.life.nodes.get(0) if machine.life is not None else None
+    return node.role if node is not None else ""
+
+
+def by_role(fleet: Fleet, name: str) -> list[Machine]:
+    return [each for each in fleet.machines if role(each) == name]
+
+
+def are(fleet: Fleet, *roles: str) -> bool:
+    """Return whether nodes have these roles, in any order."""
+    return sorted(map(role, fleet.machines)) == sorted(roles)
+
+
+def test_a_watcher_takes_over_with_all_messages_when_owner_and_follower_are_dead(
+    play: Play,
+) -> None:
+    async def script(fleet: Fleet, engine: Engine) -> None:
+        owner, _ = await purged(fleet, engine)
+        await until(lambda: are(fleet, "owner", "standby", "watching", "watching"))
+        (follower,) = by_role(fleet, "standby")
+        watchers = by_role(fleet, "watching")
+        assert not any(each.life.nodes[0].local._is_open for each in watchers if each.life)
+        for each in (follower, owner):
+            each.is_wanted = False
+            fleet.kill(each, GONE)
+        third, term = await owned(fleet, owner)
+        assert third in watchers
+        taken = Request(takes=8)
+        term.submit(taken)
+        await taken.answered.wait()
+        assert len(taken.taken) == 8
+        for each in (follower, owner):
+            each.is_wanted = True
+            fleet.start(each)
+
+    play(script, 4, 1)
+
+
+def test_a_node_that_follows_has_precedence_though_it_still_reads(play: Play) -> None:
+    async def script(fleet: Fleet, _engine: Engine) -> None:
+        owner, _ = await owned(fleet)
+        await until(lambda: are(fleet, "owner", "standby", "watching", "watching"))
+        (follower,) = by_role(fleet, "standby")
+        fleet.kill(follower, KEPT)
+        follower.journal_s = 6.0
+        fleet.start(follower)
+        await until(lambda: role(follower) == "reading")
+        owner.is_wanted = False
+        fleet.kill(owner, KEPT)
+        second, _ = await owned(fleet, owner)
+        assert second is follower
+        owner.is_wanted = True
+        fleet.start(owner)
+
+    play(script, 4, 1)
+
+
+def test_a_lost_follower_is_replaced_and_another_follows_before_it_stops(play: Play) -> None:
+    async def script(fleet: Fleet, _engine: Engine) -> None:
+        await owned(fleet)
+        await until(lambda: are(fleet, "owner", "standby", "watching", "watching"))
+        (follower,) = by_role(fleet, "standby")
+        others = by_role(fleet, "watching")
+        for each in others:
+            each.journal_s = 3.0
+        follower.is_wanted = False
+        fleet.kill(follower, KEPT)
+        await until(lambda: len(by_role(fleet, "standby")) == 1)
+        (deputy,) = by_role(fleet, "standby")
+        assert deputy in others
+        follower.is_wanted, follower.journal_s = True, 3.0
+        fleet.start(follower)  # it is first in the partition's order again
+        await until(lambda: role(follower) == "reading")
+        while role(follower) == "reading":
+            assert role(deputy) == "standby"
+            await trio.sleep(0.05)
+        await until(lambda: role(deputy) == "watching")
+
+    play(script, 4, 1)
+
+
+def test_a_hand_over_to_a_watcher_waits_until_it_has_the_state(play: Play) -> None:
+    async def script(fleet: Fleet, engine: Engine) -> None:
+        owner, _ = await purged(fleet, engine)
+        await until(lambda: are(fleet, "owner", "standby", "watching", "watching"))
+        heir, *_ = by_role(fleet, "watching")
+        heir.journal_s = 3.0
+        order = b'{"do": "move", "to": "%b"}' % heir.name.encode()
+        engine.tell(NAMES.node(owner.name), b"", order)
+        await until(lambda: role(heir) == "reading")
+        while role(heir) == "reading":
+            assert role(owner) == "owner"
+            await trio.sleep(0.05)
+        second, _ = await owned(fleet, owner)
+        assert second is heir
+
+    play(script, 4, 1)

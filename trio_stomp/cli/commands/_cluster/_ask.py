@@ -19,8 +19,14 @@ if TYPE_CHECKING:
 ANSWERS_S = 0.5
 """Time limit for the answers of all nodes, which are asked at once."""
 MOVE_S = 10.0
+COPY_S = 120.0
+"""The same, if the new owner has to copy the state first."""
+WATCHING = "watching"
+"""The role of nodes without a copy of the state."""
 ENGINE_S = 10.0
 LOOK_S = 0.05
+FOLLOWERS = "standby", "reading"
+"""The roles of nodes that copy the state."""
 NEVER_OWNERS = "reading", "draining"
 """Roles of nodes that take no lease."""
 AHEAD = (1.0, 0.0, 2.0, 0.0)
@@ -90,10 +96,11 @@ def sums_of(parts: list[Row]) -> Row:
     nodes: dict[str, Row] = {}
     for number, part in enumerate(parts):
         for row in part["nodes"]:
-            fresh = {"node": row["node"], "owns": [], "behind": 0, "clients": 0, "reading": 0}
-            node = nodes.setdefault(row["node"], fresh)
+            fresh = {"node": row["node"], "owns": [], "follows": [], "behind": 0, "clients": 0}
+            node = nodes.setdefault(row["node"], fresh | {"reading": 0})
             node["owns"] += [number] if row["role"] == "owner" else []
-            node["behind"] += max(0, part["log"]["last"] - row["position"])
+            node["follows"] += [number] if row["role"] in FOLLOWERS else []
+            node["behind"] += behind(row, part["log"]["last"])
             node["clients"] += row["clients"]
             node["reading"] += row["role"] in NEVER_OWNERS
             node["version"] = row["version"]
@@ -105,6 +112,11 @@ def sums_of(parts: list[Row]) -> Row:
         "snapshots": {"bytes": sum(part["snapshots"]["bytes"] for part in parts)},
         "differences": {key: each for part in parts for key, each in part["differences"].items()},
     }
+
+
+def behind(row: Row, last: int) -> int:
+    """Return how many entries of the log a node's copy lacks, if it has one."""
+    return 0 if row["role"] == WATCHING else max(0, last - row["position"])
 
 
 async def _nodes(names: "ClusterNames", jetstream: "JetStream") -> list[Row]:
@@ -139,7 +151,8 @@ async def hand_over(
         raise CannotDo(f"node {given.node} is {role}, and takes no lease; see: cluster status")
     order = json.dumps({"do": "move", "to": given.node}).encode()
     await jetstream.client.request(names.node(owner), order)
-    return await _next_owner(names, jetstream, owner)
+    copies = nodes.get(given.node, {}).get("role") == WATCHING
+    return await _next_owner(names, jetstream, owner, COPY_S if copies else MOVE_S)
 
 
 async def drain(given: argparse.Namespace, names: "ClusterNames", jetstream: "JetStream") -> str:
@@ -198,14 +211,16 @@ async def _settled(
     return owner, nodes
 
 
-async def _next_owner(names: "ClusterNames", jetstream: "JetStream", owner: str) -> str:
-    with trio.move_on_after(MOVE_S):
+async def _next_owner(
+    names: "ClusterNames", jetstream: "JetStream", owner: str, patience_s: float = MOVE_S
+) -> str:
+    with trio.move_on_after(patience_s):
         while True:
             heir = _owner_of(await _nodes(names, jetstream))
             if heir not in ("", owner):
                 return heir
             await trio.sleep(LOOK_S)
-    raise CannotDo(f"no other node became the owner within {MOVE_S:g} s; see: cluster status")
+    raise CannotDo(f"no other node became the owner within {patience_s:g} s; see: cluster status")
 
 
 async def verify(
@@ -219,13 +234,15 @@ async def verify(
     """
     from trio_stomp.cluster import ask_nodes
 
-    nodes = {str(row["node"]) for row in await _nodes(names, jetstream)}
+    rows = await _nodes(names, jetstream)
+    nodes = {str(row["node"]) for row in rows if row["role"] != WATCHING}
     if not nodes:
         raise CannotDo("no node of the cluster answers")
     for ahead in AHEAD:
         position = await _soon(names, jetstream, ahead)
         order = {"do": "verify", "position": position}
-        found = await ask_nodes(jetstream.client, names, order, given.timeout, len(nodes))
+        found = await ask_nodes(jetstream.client, names, order, given.timeout, len(rows))
+        found = [row for row in found if row["node"] in nodes]
         missing = nodes - {str(row["node"]) for row in found}
         if missing:
             raise CannotDo(

@@ -21,6 +21,7 @@ from trio_stomp.cli._tool import (
     show_table,
 )
 from trio_stomp.cli.commands._cluster._ask import (
+    behind,
     drain,
     hand_over,
     look,
@@ -131,7 +132,7 @@ def _status(given: argparse.Namespace) -> int:
             row["node"],
             row["role"],
             row["address"],
-            max(0, last - row["position"]),
+            behind(row, last),
             row["clients"],
             row["version"],
         )
@@ -162,6 +163,7 @@ def _status_of_all(given: argparse.Namespace, found: dict[str, Any]) -> int:
         (
             row["node"],
             ", ".join(map(str, row["owns"])) or "none",
+            ", ".join(map(str, row["follows"])) or "none",
             row["behind"],
             row["reading"],
             row["clients"],
@@ -169,7 +171,7 @@ def _status_of_all(given: argparse.Namespace, found: dict[str, Any]) -> int:
         )
         for row in found["nodes"]
     ]
-    heads = "node", "owns", "behind", "reading", "clients relayed", "version"
+    heads = "node", "owns", "follows", "behind", "reading", "clients relayed", "version"
     show_table(cells, *heads)
     print(
         f"{found['partitions']} partitions: logs of {found['log']['bytes']} bytes, snapshots of "
