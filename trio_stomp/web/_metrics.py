@@ -367,6 +367,9 @@ class BrokerCollector:
             sum_value=figures.append_s,
         )
         yield counter("cluster_records", "Records appended to the cluster's log.", figures.records)
+        waiting = len(self.server.broker.forwards.waiting)
+        text = "SENDs whose messages other partitions do not have yet."
+        yield gauge("cluster_forwards_waiting", text, waiting)
         owns = [((each.node,), each.role == "owner") for each in nodes]
         yield from gauges("cluster_node_owner", "Whether a node is the owner.", label, owns)
         follows = [((each.node,), each.role in ("standby", "reading")) for each in nodes]

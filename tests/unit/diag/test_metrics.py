@@ -23,9 +23,11 @@ from tests.support.site import dial as dial
 from trio_stomp import CloseReason
 from trio_stomp.base import ClusterFigures, NodeFigures
 from trio_stomp.broker import Destination, Histogram
+from trio_stomp.broker.forwarding import Forward
 from trio_stomp.broker.names._kinds import Kind
 from trio_stomp.diag import Figures, Reporter
 from trio_stomp.diag._figures import summed
+from trio_stomp.frames import SEND, Head
 from trio_stomp.web import WebOptions
 from trio_stomp.web._queue_figures import QueueCount
 from trio_stomp.web._ranking import OTHER, Counts, Ranking
@@ -501,6 +503,26 @@ async def exported() -> set[str]:
         add_all(dial)
         dial.server.cluster = OneNode()
         return scrape(dial).names
+
+
+async def test_a_cluster_exports_who_follows_and_what_waits_for_other_partitions() -> None:
+    roles = {"a": "owner", "b": "standby", "c": "reading", "d": "watching"}
+
+    class Nodes(OneNode):
+        def figures(self) -> ClusterFigures:
+            found = super().figures()
+            nodes = [evolve(found.nodes[0], node=node, role=role) for node, role in roles.items()]
+            return evolve(found, nodes=nodes)
+
+    async with dialled(monitor_interval_s=0.0) as dial:
+        await dial.connect()
+        dial.server.cluster = Nodes()
+        head = Head(SEND, (("destination", "/queue/there"),))
+        item = Forward(head, [b"x"], [1], None, quota=None, cost=1)
+        dial.server.broker.forwards.waiting[item] = None
+        found = scrape(dial)
+        assert found("cluster_forwards_waiting") == 1
+        assert found.by("cluster_node_follows", "node") == {"a": 0, "b": 1, "c": 1, "d": 0}
 
 
 async def test_the_dashboard_uses_only_exported_metrics() -> None:
