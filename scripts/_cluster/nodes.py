@@ -21,10 +21,10 @@ from trio_stomp.cluster import (
     Contact,
     Node,
     ReplicatedStore,
-    _keeper,
     _node,
     _standby,
 )
+from trio_stomp.cluster.leases import _keeper
 from trio_stomp.config import Settings
 from trio_stomp.server import EventFeed, ServerHandle
 from trio_stomp.startup import _node as startup

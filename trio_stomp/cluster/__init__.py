@@ -14,15 +14,8 @@ from trio_stomp.cluster._engine import ClusterNames as ClusterNames
 from trio_stomp.cluster._engine import Layout as Layout
 from trio_stomp.cluster._engine import open_engine as open_engine
 from trio_stomp.cluster._engine import open_log as open_log
-from trio_stomp.cluster._followers import Followers as Followers
 from trio_stomp.cluster._gate import Gate as Gate
 from trio_stomp.cluster._jetstream_log import JetStreamLog as JetStreamLog
-from trio_stomp.cluster._keeper import LeaseKeeper as LeaseKeeper
-from trio_stomp.cluster._keeper import keep_leases as keep_leases
-from trio_stomp.cluster._keeper import lease_time as lease_time
-from trio_stomp.cluster._lease import Claim as Claim
-from trio_stomp.cluster._lease import Lease as Lease
-from trio_stomp.cluster._lease import LeaseOptions as LeaseOptions
 from trio_stomp.cluster._local_state import LocalState as LocalState
 from trio_stomp.cluster._move_in import check_unused as check_unused
 from trio_stomp.cluster._move_in import move_in as move_in
@@ -38,3 +31,10 @@ from trio_stomp.cluster._replicated_store import ReplicatedStore as ReplicatedSt
 from trio_stomp.cluster._snapshot import fill as fill
 from trio_stomp.cluster._snapshot import write_snapshot as write_snapshot
 from trio_stomp.cluster._vacate import vacate as vacate
+from trio_stomp.cluster.leases import Claim as Claim
+from trio_stomp.cluster.leases import Followers as Followers
+from trio_stomp.cluster.leases import Lease as Lease
+from trio_stomp.cluster.leases import LeaseKeeper as LeaseKeeper
+from trio_stomp.cluster.leases import LeaseOptions as LeaseOptions
+from trio_stomp.cluster.leases import keep_leases as keep_leases
+from trio_stomp.cluster.leases import lease_time as lease_time

@@ -23,10 +23,7 @@ from trio_stomp.cluster._audit import digest_at
 from trio_stomp.cluster._commit_log import CommitLog
 from trio_stomp.cluster._dial import Contact
 from trio_stomp.cluster._engine import ClusterNames, open_log
-from trio_stomp.cluster._followers import Followers
 from trio_stomp.cluster._gate import Gate
-from trio_stomp.cluster._keeper import LeaseKeeper, keep_leases, lease_time
-from trio_stomp.cluster._lease import Lease, LeaseOptions
 from trio_stomp.cluster._local_state import LocalState
 from trio_stomp.cluster._orders import (
     ANSWERS_S,
@@ -44,6 +41,14 @@ from trio_stomp.cluster._orders import (
 from trio_stomp.cluster._replicated_store import ReplicatedStore
 from trio_stomp.cluster._snapshot import Snapshot, write_snapshot
 from trio_stomp.cluster._standby import Standby
+from trio_stomp.cluster.leases import (
+    Followers,
+    Lease,
+    LeaseKeeper,
+    LeaseOptions,
+    keep_leases,
+    lease_time,
+)
 from trio_stomp.nats import JetStream, NatsError
 from trio_stomp.store import Progress, StoreError, StoreUnavailable
 from trio_stomp.store.tools import View

@@ -12,10 +12,9 @@ from attrs import define, field
 
 from trio_stomp.cluster._commit_log import InDoubt, LogEntry
 from trio_stomp.cluster._engine import ClusterNames
-from trio_stomp.cluster._keeper import lease_time, parse_claim
-from trio_stomp.cluster._lease import Lease
 from trio_stomp.cluster._local_state import LocalState, Unfit
 from trio_stomp.cluster._orders import ANSWERS_S, OWNER, READING, STANDBY, ask_nodes
+from trio_stomp.cluster.leases import Lease, lease_time, parse_claim
 from trio_stomp.nats import JetStream, NatsError, NotFound, follow
 from trio_stomp.store import Progress, StoreUnavailable
 

@@ -9,7 +9,7 @@ import trio
 from attrs import asdict, define, field
 
 from trio_stomp.base import noop
-from trio_stomp.cluster._lease import Claim, Lease
+from trio_stomp.cluster.leases._lease import Claim, Lease
 from trio_stomp.nats import (
     Entry,
     JetStream,
