@@ -161,12 +161,12 @@ class Partitions:
     stack: AsyncExitStack
     address: tuple[str, int]
 
-    async def client(self, **headers: str) -> Client:
+    async def client(self, version: str = "1.2", **headers: str) -> Client:
         """Return a client with an open session."""
         stream = await trio.open_tcp_stream(*self.address)
         self.stack.push_async_callback(trio.aclose_forcefully, stream)
         client = Client(StreamPipe(stream))
-        await client.connect(headers=headers)
+        await client.connect(version, headers)
         return client
 
     async def replace(self, number: int, *, is_reached: bool = True) -> None:

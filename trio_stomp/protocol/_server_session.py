@@ -70,6 +70,10 @@ class Codecs:
         return len(self.opening.heads) + sum(len(cache.heads) for cache in self.caches)
 
 
+_OF_NODES = ProtocolOptions(heartbeat_send_ms=1, heartbeat_expect_ms=1)
+"""Nodes get the heart-beats that they ask for."""
+
+
 def _nobody() -> Quota | None:
     """Return None: the session has no quota."""
     return None
@@ -86,11 +90,14 @@ class ServerSession:
       codecs: Shared by all sessions of the broker.
       may_ask: Whether this client may use the DIAG command (loopback only).
       quota_of: Returns the quota that is charged for its transactions.
+      is_relayed: Another node relays the client: heart-beats are agreed as this node asks, whatever
+        the version and the options for clients.
     """
 
     codecs: Codecs
     may_ask: bool = False
     quota_of: Callable[[], Quota | None] = _nobody
+    is_relayed: bool = False
     state: State = State.OPENING
     version: Version = STOMP_1_0
     heartbeats: HeartbeatPlan = NO_HEARTBEATS
@@ -210,7 +217,9 @@ class ServerSession:
                 "body-not-allowed", f"{frame.command} has a body; only SEND may have one"
             )
         plan = NO_HEARTBEATS
-        if version.heartbeats:
+        if self.is_relayed:
+            plan = negotiate_heartbeats(frame.get("heart-beat"), _OF_NODES)
+        elif version.heartbeats:
             plan = negotiate_heartbeats(frame.get("heart-beat"), self.codecs.options)
         self.version = version
         self.heartbeats = plan

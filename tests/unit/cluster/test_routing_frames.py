@@ -57,6 +57,19 @@ def test_frames_are_found_in_any_pieces(cuts: list[int]) -> None:
             assert [piece.data for piece in pieces] == FRAMES
 
 
+@given(
+    st.lists(st.integers(0, 3), min_size=len(FRAMES), max_size=len(FRAMES)),
+    st.integers(1, 40),
+    st.booleans(),
+)
+def test_heart_beats_between_frames_are_no_frames(beats: list[int], step: int, joins: bool) -> None:
+    data = b"".join(b"\n" * count + frame for count, frame in zip(beats, FRAMES, strict=True))
+    cutter = FrameCutter(joins)
+    parts = (data[at : at + step] for at in range(0, len(data), step))
+    found = b"".join(piece.data for part in parts for piece in cutter.feed(part))
+    assert [piece.data for piece in FrameCutter(joins=False).feed(found)] == FRAMES
+
+
 def test_consecutive_messages_are_one_piece() -> None:
     assert FrameCutter().feed(b"".join(FRAMES)) == [
         Piece(ONE + EMPTY, True),

@@ -18,7 +18,9 @@ from trio_stomp.broker.forwarding import Forward, Forwards
 from trio_stomp.broker.headers import DEDUP_HEADERS
 from trio_stomp.cluster._dial import Contact
 from trio_stomp.cluster._gate import Gate
-from trio_stomp.cluster.routing._frames import FrameCutter, closed, encode_lead
+from trio_stomp.cluster.routing import _link
+from trio_stomp.cluster.routing._frames import FrameCutter, Piece, closed, encode_lead
+from trio_stomp.cluster.routing._link import heart_beat
 from trio_stomp.cluster.routing._placement import Placement
 from trio_stomp.frames import CONNECT, DISCONNECT, OPENING, SEND, V1_2, Head, encode_frame
 from trio_stomp.transport import Voucher, relay_header
@@ -33,7 +35,6 @@ LINGER_S = 1.0
 """How long a connection is kept without messages, if others do not need its place."""
 RETRY_S = 0.5
 READ_BYTES = 64 * 1024
-_CONNECT = encode_frame(CONNECT, (("accept-version", "1.2"), ("heart-beat", "0,0")), OPENING)
 _DISCONNECT = closed(encode_lead(DISCONNECT, (), V1_2))
 
 
@@ -187,12 +188,15 @@ class Lane:
 
         Raises:
           Refused: The owner does not accept one.
-          trio.BrokenResourceError: The connection is lost.
+          trio.BrokenResourceError: The connection is lost, or the owner has been silent for too
+            long.
 
         Checkpoint: always. Cancel: messages may be sent and unconfirmed.
         """
         secret, voucher = contact.secret.encode(), Voucher(self.owner)
-        await stream.send_all(relay_header("127.0.0.1", 0, "off", secret, voucher) + _CONNECT)
+        headers = ("accept-version", "1.2"), ("heart-beat", heart_beat(sends=False))
+        connect = encode_frame(CONNECT, headers, OPENING)
+        await stream.send_all(relay_header("127.0.0.1", 0, "off", secret, voucher) + connect)
         cutter = FrameCutter(joins=False)
         while self.waiting:
             await self._send_some(stream, cutter)
@@ -211,19 +215,33 @@ class Lane:
                 break
             frames.append(encode_part(self.source, part))
             size += len(frames[-1])
-        await stream.send_all(b"".join(frames))
-        left = len(frames)
-        while left:
-            data = await stream.receive_some(READ_BYTES)
-            if not data:
-                raise trio.BrokenResourceError("the owner ended the connection")
-            for piece in cutter.feed(bytes(data)):
-                if piece.data.startswith(b"ERROR\n"):
-                    raise Refused(_reason(piece.data))
-                if piece.data.startswith(b"RECEIPT\n"):
-                    left -= 1
-                    self._problem = ""
-                    self.confirm(self.waiting.popleft().item)
+        with trio.move_on_after(_link.SILENT_S) as patience:
+            await stream.send_all(b"".join(frames))
+            left = len(frames)
+            while left:
+                data = await stream.receive_some(READ_BYTES)
+                patience.deadline = trio.current_time() + _link.SILENT_S
+                if not data:
+                    raise trio.BrokenResourceError("the owner ended the connection")
+                left -= self._take(cutter.feed(bytes(data)))
+        if patience.cancelled_caught:
+            raise trio.BrokenResourceError("the owner has been silent for too long")
+
+    def _take(self, frames: list[Piece]) -> int:
+        """Take frames of the owner, and return the number of RECEIPTs.
+
+        Raises:
+          Refused: One is an ERROR.
+        """
+        count = 0
+        for each in frames:
+            if each.data.startswith(b"ERROR\n"):
+                raise Refused(_reason(each.data))
+            if each.data.startswith(b"RECEIPT\n"):
+                count += 1
+                self._problem = ""
+                self.confirm(self.waiting.popleft().item)
+        return count
 
 
 def _reason(error: bytes) -> str:

@@ -2,6 +2,7 @@
 
 Owners are brokers of this package, so their frames have a known form: lines end with a line feed,
 frames with NUL and a line feed, and ``content-length`` is the last header of a frame with a body.
+A line feed between two frames is a heart-beat.
 """
 
 from collections.abc import Sequence
@@ -22,6 +23,7 @@ from trio_stomp.frames import (
 )
 from trio_stomp.protocol import Acked
 
+_BEAT = b"\n"[0]
 _LENGTH = b"\ncontent-length"
 _MESSAGE = MESSAGE.encode() + b"\n"
 _PLAIN_ACK = b"ACK\nid:"
@@ -76,6 +78,9 @@ class FrameCutter:
         position = 0
         self._needed = 0
         while position < size:
+            if data[position] == _BEAT:
+                position += 1
+                continue
             end = blank = find(b"\n\n", position)
             if blank >= 0:
                 end = blank + 4

@@ -7,6 +7,17 @@ from trio_stomp.broker import Client, Outbox
 from trio_stomp.cluster.routing._frames import Piece
 from trio_stomp.protocol import Event, Opened
 
+BEAT_S = 5.0
+"""Owners of other processes and their peers send something at least this often."""
+SILENT_S = 3 * BEAT_S
+"""The silence after which an owner's connection counts as lost."""
+
+
+def heart_beat(*, sends: bool) -> str:
+    """Return the header ``heart-beat`` for an owner: it sends, and, if asked, expects them."""
+    every_ms = round(1000 * BEAT_S)
+    return f"{every_ms if sends else 0},{every_ms}"
+
 
 class Turns(Protocol):
     """The dispatcher, in whose turns the state of clients changes."""

@@ -1,5 +1,6 @@
 """The link of a client to an owner in another process: frames over a socket."""
 
+import math
 from collections.abc import Sequence
 from functools import partial
 from ipaddress import ip_address
@@ -8,9 +9,10 @@ from typing import TYPE_CHECKING
 import trio
 from attrs import define, field
 
+from trio_stomp.cluster.routing import _link
 from trio_stomp.cluster.routing._encoder import Encoder
 from trio_stomp.cluster.routing._frames import FrameCutter
-from trio_stomp.cluster.routing._link import Sender
+from trio_stomp.cluster.routing._link import Sender, heart_beat
 from trio_stomp.frames import CONNECT, OPENING, SECRET_HEADERS, encode_frame
 from trio_stomp.protocol import Event, Opened
 from trio_stomp.transport import Voucher, Wire, relay_header, wire_over
@@ -20,6 +22,8 @@ if TYPE_CHECKING:
     from trio_stomp.cluster._dial import Contact
 
 READ_BYTES = 256 * 1024
+PART = 0.8
+"""Heart-beats are sent at this part of their interval, so that no gap exceeds it."""
 OURS = frozenset({"accept-version", "heart-beat", "receipt", "request-id", *SECRET_HEADERS})
 """Headers of CONNECT that concern only the client's connection to this node."""
 
@@ -80,7 +84,8 @@ class RemoteLink:
         """Exchange frames with the owner until both sides have ended.
 
         Raises:
-          trio.BrokenResourceError: The connection is lost.
+          trio.BrokenResourceError: The connection is lost, or the owner has been silent for too
+            long.
 
         Checkpoint: always. Cancel: it ends at once.
         """
@@ -94,9 +99,20 @@ class RemoteLink:
                 await self.wire.aclose()
 
     async def _read(self) -> None:
+        with trio.CancelScope() as patience:
+            await self._read_until_silent(patience)
+        if patience.cancelled_caught:
+            raise trio.BrokenResourceError("the owner has been silent for too long")
+
+    async def _read_until_silent(self, patience: trio.CancelScope) -> None:
+        """Read until the owner ends, or until the scope's deadline: it has been silent then."""
         upstream, cutter = self.upstream, FrameCutter()
         is_plain = upstream.client.transport in ("tcp", "tls")
+        patience.deadline = trio.current_time() + _link.SILENT_S
         while data := await self.wire.receive_some(READ_BYTES):
+            until = trio.current_time() + _link.SILENT_S
+            if until > patience.deadline + _link.BEAT_S:  # a change costs more than a look
+                patience.deadline = until
             if upstream.is_finishing:
                 continue
             cutter.joins = is_plain and not upstream.is_noted
@@ -105,7 +121,9 @@ class RemoteLink:
                 continue
             self._room = trio.Event()
             if not await upstream.turns.call(partial(upstream.receive, pieces)):
+                patience.deadline = math.inf  # as long as nothing is read, silence means nothing
                 await self._room.wait()
+                patience.deadline = trio.current_time() + _link.SILENT_S
 
     async def _write(self) -> None:
         upstream = self.upstream
@@ -125,7 +143,10 @@ class RemoteLink:
                 await self.wire.send_eof()
                 return
             self._wake = trio.Event()
-            await self._wake.wait()
+            with trio.move_on_after(PART * _link.BEAT_S) as idle:
+                await self._wake.wait()
+            if idle.cancelled_caught and not self._output:
+                self.wire.send_nowait(b"\n")  # without room, other bytes are on their way
 
 
 async def open_remote(
@@ -148,7 +169,7 @@ async def open_remote(
 def _connect(opened: Opened) -> bytes:
     """Return the CONNECT for an owner, which takes this node's word on who the client is."""
     headers = [each for each in opened.headers if each[0] not in OURS]
-    ours = [("accept-version", opened.version.name), ("heart-beat", "0,0")]
+    ours = [("accept-version", opened.version.name), ("heart-beat", heart_beat(sends=True))]
     return encode_frame(CONNECT, [*ours, *headers], OPENING)
 
 

@@ -96,6 +96,7 @@ class Link:
         if voucher is not None:
             self.vouched, self.client.transport = voucher.identity, voucher.transport
             self.client.session_id = voucher.session or self.client.session_id
+            self.session.is_relayed = True
 
     def encrypt(self, wire: TlsWire) -> None:
         """Continue over ``wire``, before any STOMP or HTTP byte was sent in the clear."""
