@@ -107,11 +107,6 @@ class Process:
             tail = self._log.read_text(errors="replace").splitlines()[-5:]
             raise HarnessError("\n".join([f"{self._command} ended", *tail]))
 
-    def wait(self) -> None:
-        """Wait for its end."""
-        assert self._running is not None
-        self._running.wait()
-
     def revive(self) -> bool:
         """Start it if it has ended, as a service manager does, and return whether it had."""
         has_ended = self._running is None or self._running.poll() is not None

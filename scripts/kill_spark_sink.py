@@ -35,6 +35,7 @@ WINDOW = 1_000_000
 POLICY = f'["{TOPIC}"]\nstream = true\n["{QUEUE}"]\ndedup_window = {WINDOW}\n'
 START_LIMIT_S = 600.0
 SILENCE_S = 5.0
+ATTEMPTS = 5
 BURST_S = 0.05
 
 
@@ -98,18 +99,38 @@ class Query:
         command = (*own, "--root", str(root))
         self.process = Process(command, root / "query.log")
         self.last = Process((*command, "--once"), root / "query.log")
+        self.ended = 0
 
     def commits(self) -> int:
         """Return the number of committed batches."""
         return sum(file.name.isdigit() for file in (self.checkpoint / "commits").glob("*"))
 
+    def has_more(self, before: int) -> bool:
+        """Return whether it has committed more, and start it again if it has ended.
+
+        Spark gives up if a busy machine takes ten seconds to start a worker of Python.
+        """
+        self.ended += self.process.revive()
+        return self.commits() > before
+
+    def finish(self) -> None:
+        """Write all that is left.
+
+        Raises:
+          HarnessError: it failed again and again.
+        """
+        for _ in range(ATTEMPTS):
+            with contextlib.suppress(HarnessError):
+                self.last.finish()
+                return
+        raise HarnessError(f"the last run failed {ATTEMPTS} times")
+
     def run_and_kill(self, chance: random.Random) -> None:
         """Start it, let it commit, and kill it at a random moment."""
         before = self.commits()
         self.process.start()
-        wait_for("a committed batch", lambda: self.commits() > before, self.process)
+        wait_for("a committed batch", lambda: self.has_more(before))
         time.sleep(chance.uniform(0.2, 3.5))
-        self.process.check()
         self.process.kill(alone=chance.random() < 0.5)
 
 
@@ -169,13 +190,13 @@ def experiment(options: argparse.Namespace, root: Path) -> dict[str, object]:
             print(f"kill {number + 1}: {producer.sent} messages", file=sys.stderr, flush=True)
         producer.end()
         truth = held(address)
-        query.last.start()
-        query.last.wait()
+        query.finish()
         batches += query.commits()
         return compare(truth, consumed(port, len(truth))) | {
             "sent": producer.sent,
             "kills": options.kills,
             "broker_kills": options.broker_kills,
+            "ended_on_their_own": query.ended,
             "batches": batches,
             "seconds": round(time.monotonic() - started, 1),
             "seed": options.seed,
