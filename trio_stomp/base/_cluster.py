@@ -14,7 +14,7 @@ class NodeFigures:
       role: ``owner``, ``standby``, ``watching``, ``reading`` or ``draining``.
       behind: Entries of the log that it had not applied.
       clients: Clients that it relays.
-      differs: What it has otherwise than the owner: ``users``, ``rules``, ``policies``.
+      differs: The settings that differ from the owner's: ``users``, ``rules``, ``policies``.
     """
 
     node: str

@@ -15,7 +15,7 @@ def percentile(
     Args:
       bounds: The increasing upper bounds of all buckets but the last.
       counts: The observations in each bucket, not cumulative; one more than there are bounds.
-      share: From 0 to 1.
+      share: The share of observations, from 0 to 1: 0.99 for the 99th percentile.
       longest: The greatest observation; without it, the last bound is the greatest result.
 
     Raises:

@@ -34,9 +34,9 @@ class Receipts:
 
         Args:
           client: The sender.
-          run: The run.
+          run: The SENDs.
           taken: The number of accepted messages.
-          outcome: That of the last of them.
+          outcome: The outcome of the last accepted message.
         """
         for count, name in run.receipts:
             if count <= taken:

@@ -33,7 +33,7 @@ class Recovery:
     Args:
       broker: The new broker.
       recovered: The summary of the store.
-      read: ``Store.read``.
+      read: Reads stored messages (``Store.read``).
     """
 
     broker: "Broker"

@@ -34,7 +34,7 @@ class Configuration:
     Args:
       given: The values given for each option, by name; the last one is in force. A missing option
         has its default.
-      policies: The same for each pattern of destinations.
+      policies: The given policies for each pattern of destinations; the last one is in force.
       files: The files read, in order.
     """
 

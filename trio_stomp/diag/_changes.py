@@ -55,8 +55,8 @@ class Changes:
 
         Args:
           things: Items of the list.
-          keys: Their identities.
-          marks: Their figures.
+          keys: The identity of each item.
+          marks: The figures of each item, by which a change is noticed.
           everything: Whether to return unchanged items, too.
         """
         self._marks.update(zip(keys, marks, strict=True))

@@ -40,7 +40,7 @@ class DiagStream:
 
     Args:
       broker_id: The id of the broker, the same after restarts; "" = the host name.
-      wall: Unix time.
+      wall: Returns the time of day, in seconds since 1970.
       boot: A unique id of this start.
     """
 

@@ -12,7 +12,7 @@ def take_repeats(data: bytes, position: int, start: int, end: int, bodies: list[
       position: Start of the first frame.
       start: Start of its body.
       end: Position of its NUL, according to its content-length.
-      bodies: Is extended.
+      bodies: The list to which the bodies are appended.
 
     Returns:
       The end of the last frame with an appended body.

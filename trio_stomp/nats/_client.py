@@ -98,7 +98,7 @@ class NatsClient:
           subject: The destination.
           payload: At most ``info["max_payload"]`` bytes, headers included.
           reply: The subject for answers.
-          headers: From ``encode_headers``.
+          headers: Encoded headers, from ``encode_headers``; b"" = none.
 
         Raises:
           Disconnected: No server is connected.
@@ -185,7 +185,7 @@ class NatsClient:
           payload: The content.
           on_answer: Called once: with the answer, or with ``Disconnected``, ``NoResponders`` or
             ``NoAnswer`` (after ``answer_s``, approximately). It must not wait or raise.
-          headers: From ``encode_headers``.
+          headers: Encoded headers, from ``encode_headers``; b"" = none.
 
         Returns:
           A key for ``give_up``.

@@ -300,9 +300,9 @@ async def follow(
     """Follow a stream for the duration of the block, from the first message after a sequence.
 
     Args:
-      jetstream: The stream's.
+      jetstream: The interface of the servers.
       stream: The stream.
-      after: The sequence.
+      after: The sequence before the first message; 0 = from the beginning.
       subject: Other subjects are left out; b"" = all are read.
     """
     follower = Follower(jetstream, stream, after, subject)

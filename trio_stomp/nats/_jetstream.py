@@ -45,7 +45,7 @@ class StreamInfo:
       first: The sequence of the first message; ``last + 1`` if there is none.
       last: The greatest sequence ever used.
       messages: Number of stored messages.
-      size: Their bytes.
+      size: Size of the stored messages, in bytes.
       leader: The name of its leading server; "" = none, or no cluster.
       followers: The names of its other servers, and whether each is current.
     """

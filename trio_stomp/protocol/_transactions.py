@@ -35,7 +35,7 @@ class Transactions:
     block that is repeated after other frames is charged again.
 
     Args:
-      options: The limits.
+      options: The options with the limits of transactions.
       memory: The budget that is charged.
       quota_of: Returns the quota of the session, which may change.
     """

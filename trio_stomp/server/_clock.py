@@ -26,7 +26,7 @@ class Clock:
     Args:
       wall: The time of day by this clock; the core changes it when ``read`` reports a step.
       elapsed: Seconds since an arbitrary moment, suspensions included.
-      running: The same without suspensions.
+      running: Seconds since an arbitrary moment, suspensions excluded.
       day: The time of day, in seconds since 1970.
     """
 

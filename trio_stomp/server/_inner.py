@@ -185,7 +185,7 @@ def is_given_back(delivery: Delivery, shared: OutboxShared) -> bool:
 
     Args:
       delivery: The messages.
-      shared: That of the outbox from which they would have been written.
+      shared: The part of the writing outbox that all outboxes of its server share.
     """
     consumer = delivery.ticket[0] if delivery.ticket is not None else None
     outbox = consumer.subscription.outbox if isinstance(consumer, Consumer) else None

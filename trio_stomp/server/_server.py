@@ -90,7 +90,7 @@ class Server:
 
     Args:
       limits: Bounds of connections, queues and memory.
-      codecs: For the sessions.
+      codecs: Makes decoders and encoders for the sessions.
       boot_number: The first session id, above all ids of earlier starts of this broker.
       pages: The pages that answer plain HTTP requests.
       authenticator: Establishes the identity of clients.

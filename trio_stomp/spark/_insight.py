@@ -52,7 +52,7 @@ class Result(NamedTuple):
     """A message to be published.
 
     Args:
-      topic: Where.
+      topic: The topic to publish it to.
       id: Names it permanently.
     """
 

@@ -189,7 +189,7 @@ class Front:
 
     Args:
       settings: The settings of the node.
-      embedding: With the entrances for clients.
+      embedding: The router's server, with the entrances for clients.
       nodes: Those of the partitions, in order.
       placement: The partition of each destination.
       hosts: Their hosts.

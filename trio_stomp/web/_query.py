@@ -188,7 +188,7 @@ def page(
     Args:
       build: Makes the answer.
       in_json: Errors are JSON with a code, too.
-      rights: As of a page.
+      rights: The rights that the page requires; None = it is public.
     """
 
     def answer(request: HttpRequest, identity: Identity) -> Pieces[bytes]:

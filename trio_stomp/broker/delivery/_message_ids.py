@@ -17,8 +17,8 @@ class MessageNames:
     """The prefixes of message ids.
 
     Args:
-      boot: For messages in memory only.
-      store: For stored messages; "" = no store.
+      boot: The prefix of the ids of messages in memory only.
+      store: The prefix of the ids of stored messages; "" = there is no store.
     """
 
     boot: str = ""

@@ -30,9 +30,9 @@ def dead_head(
     Args:
       message: The dead message.
       queue: Its queue.
-      reason: The reason.
+      reason: The reason of its death.
       name: The dead-letter destination.
-      hops: As from ``hops_of``.
+      hops: How often in a row it was dead-lettered by expiry or overflow, from ``hops_of``.
     """
     old = message.publication.head
     headers = dict(old.headers)

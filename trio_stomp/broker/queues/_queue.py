@@ -34,7 +34,7 @@ class Queue:
     """One queue. It exists while it has messages, consumers, or a durable subscription's name.
 
     Args:
-      destination: Its counters. A topic for a subscription's own queue.
+      destination: The destination whose counters it uses: for a subscription's own queue, a topic.
       policy: Limits and policies.
       host: The core.
       place: The key in the store; "" = never stored.

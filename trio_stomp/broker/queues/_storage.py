@@ -68,7 +68,7 @@ class Storage:
 
     Args:
       options_of: Returns the options in the headers of a message that was read back.
-      make: ``QueueBook.stored_messages``.
+      make: Makes messages of stored ones (``QueueBook.stored_messages``).
     """
 
     log: Log

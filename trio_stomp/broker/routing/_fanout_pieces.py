@@ -234,7 +234,7 @@ class FanOutInPieces:
         """Return the fan-out that one SEND has begun.
 
         Args:
-          outcomes: As of ``Giving``.
+          outcomes: The outcome for each destination as far as it is known, without the matches.
         """
         begun, self.begun = self.begun, []
         return Giving(self.lines, begun, outcomes)

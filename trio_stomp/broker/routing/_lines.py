@@ -118,8 +118,8 @@ class Lines:
         Args:
           client: The sender; None = the broker.
           destination: The topic.
-          begin: As of ``Parcel``.
-          cost: As of ``Parcel``.
+          begin: Returns the work that sends it.
+          cost: Bytes charged while it waits.
         """
         errands = self._queued_parcels.get(client)
         if errands is None:

@@ -109,10 +109,10 @@ def sorting(
 
     Args:
       tables: The tables of members. A member may occur twice.
-      is_topic: As for ``recipients_of``.
-      leaves: As for ``recipients_of``.
+      is_topic: Whether each member gets each message.
+      leaves: Whether subscriptions that are ending must be left out.
       like: The subscribers of another destination, which are returned if they are the same.
-      collect_young: ``Turns.collect_young``.
+      collect_young: Collects young garbage (``Turns.collect_young``).
     """
     found: list[Member] = []
     subscribers: list[Member] = []

@@ -78,10 +78,10 @@ class DueSender:
         """Send scheduled messages in pieces, as one record of the store.
 
         Args:
-          owner: As for ``send``.
-          quota: As for ``send``.
-          run: As for ``send``.
-          now: As for ``send``.
+          owner: The user who scheduled them.
+          quota: The quota charged for them.
+          run: The run of SENDs.
+          now: The time, in seconds of the broker's clock.
           note: Called at the end, to write to the same record that they were sent.
 
         Raises:

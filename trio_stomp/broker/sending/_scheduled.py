@@ -25,7 +25,7 @@ class Scheduled:
       cost: Bytes charged for them.
       due_ms: When they are sent next, in ms since 1970, by the wall clock as it was set when this
         was computed. Decides if ``is_by_day``.
-      due_s: The same by the broker's clock. Decides if not ``is_by_day``.
+      due_s: The next time in seconds of the broker's clock, which decides unless ``is_by_day``.
       ids: Their ids in the store; () = in memory only.
       sent: How often they have been sent.
       owner: The sender; None = unknown.

@@ -73,7 +73,7 @@ class Streams:
 
     Args:
       memory: Charged for windows.
-      timers: For readers with a delayed beginning.
+      timers: Timers of readers that begin later.
       log: The log, if there is a store.
       mark: Schedules the hand-out of a reader.
       new_epoch: Returns a unique epoch.

@@ -34,7 +34,7 @@ class RemoteLink:
 
     Args:
       upstream: Whose link it is.
-      wire: Of the connection.
+      wire: The connection to the owner.
     """
 
     upstream: Sender

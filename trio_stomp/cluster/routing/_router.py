@@ -46,7 +46,7 @@ class Router(Broker):
       placement: The partitions of destinations.
       gates: The gate of each partition, which connects to its owner.
       core: Positional arguments of ``Broker``.
-      options: Its other arguments.
+      options: Keyword arguments of ``Broker``.
     """
 
     def __init__(

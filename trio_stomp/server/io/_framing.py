@@ -35,7 +35,7 @@ class WebSocketMessages:
     """Each frame is a message of its own.
 
     Args:
-      mode: As ``websocket_frames`` of ``frame_message``.
+      mode: ``auto``, ``text`` or ``binary``, the option ``websocket_frames``.
     """
 
     mode: str

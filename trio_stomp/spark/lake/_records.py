@@ -48,7 +48,7 @@ class _Parsed:
 
     Args:
       rows: The numbers of the bodies that fit the type.
-      values: What they say.
+      values: The values of the fields, by their names.
       is_whole: Which of them have no other field.
     """
 

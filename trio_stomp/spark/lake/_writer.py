@@ -37,7 +37,7 @@ class Totals(NamedTuple):
     Args:
       messages: The messages that were new.
       rows: The rows appended to all tables.
-      rest: How many of these are in ``raw``.
+      rest: The rows among these that went into the table ``raw``.
     """
 
     messages: int = 0

@@ -39,9 +39,9 @@ def make_report(root: str, days: Days, thresholds: Thresholds, html: Path | None
 
     Args:
       root: The directory or URI of the tables.
-      days: Which days.
-      thresholds: What counts as trouble.
-      html: Where the page goes; None = beside the results.
+      days: The days to analyse.
+      thresholds: The limits beyond which figures are findings.
+      html: The file to write the page to; None = one beside the results.
 
     Raises:
       LakeError: there are no tables.

@@ -159,7 +159,7 @@ class Extents:
         """Merge neighbours, including copies, when no extent can come between them any more.
 
         Args:
-          share: See ``add``.
+          share: At least 1/share of a merged extent's bytes must be the place's own.
         """
         rows, self._rows, head, self._head = self._rows, array("Q"), self._head, 0
         for at in range(head, len(rows), WIDTH):

@@ -23,10 +23,10 @@ def replay(
 
     Args:
       files: The disk.
-      segments: Oldest first.
+      segments: The segments, oldest first.
       quarantine: Receives damaged bytes.
       progress: Called after each segment.
-      keeps_transient: See ``Replay``.
+      keeps_transient: Whether to keep transient messages, as the store is running.
 
     Raises:
       OSError: the disk failed.

@@ -59,7 +59,7 @@ class Replay:
         """Replay segments, and set each ``end`` to the end of its valid part.
 
         Args:
-          segments: Oldest first.
+          segments: The segments, oldest first.
           report: Called with the bytes of each segment.
 
         Raises:

@@ -170,7 +170,7 @@ class Streams:
         """Commit the writes, then trim and drop. Failures to delete files are ignored.
 
         Args:
-          records: As for ``write``.
+          records: The records that were written.
         """
         self._touched.clear()
         self._begun.clear()

@@ -70,8 +70,8 @@ def sockjs_info(
 
     Args:
       request: The request.
-      allowed_origins: As ``allowed`` of ``check_origin``.
-      local_only: As for ``check_origin``.
+      allowed_origins: The allowed origins, separated by commas (``check_origin``).
+      local_only: Whether the same host counts only if it is loopback or an address.
       entropy: A random number of 32 bits.
 
     Raises:

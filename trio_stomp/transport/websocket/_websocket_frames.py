@@ -46,7 +46,7 @@ def splice(tails: list[bytes], prefix_length: int, mode: str) -> list[bytes]:
     Args:
       tails: An empty tail, then the rest of each frame after the prefix; not changed.
       prefix_length: Size of the prefix in bytes. It is valid UTF-8, so only tails decide the type.
-      mode: As in ``frame_message``.
+      mode: ``auto``, ``text`` or ``binary``, as for ``frame_message``.
     """
     may_be_text = mode != "binary"
     spliced: list[bytes] = []

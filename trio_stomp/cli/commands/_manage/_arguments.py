@@ -16,7 +16,7 @@ class Argument:
     Args:
       flags: Its name or its options.
       is_local: Whether it is for the command only, and not a parameter of the request.
-      options: As of ``ArgumentParser.add_argument``.
+      options: Keyword arguments of ``ArgumentParser.add_argument``.
     """
 
     flags: tuple[str, ...]

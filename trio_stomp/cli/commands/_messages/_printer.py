@@ -33,7 +33,7 @@ def printer_of(given: argparse.Namespace, wanted: int | None) -> "Printer":
 
     Args:
       given: The parsed command line.
-      wanted: As in ``Printer``.
+      wanted: The number of messages after which to stop; None = unlimited.
 
     Raises:
       OptionError: they exclude each other, or the format is wrong.

@@ -91,7 +91,7 @@ class Replier:
 
     Args:
       headers: Further headers of each answer.
-      template: The answer.
+      template: The template of answers.
       words: The command whose output is the answer; [] = none.
       wanted: The number of answers after which to stop; None = unlimited.
     """

@@ -21,7 +21,7 @@ class Source:
     """The source of message bodies.
 
     Args:
-      size: In bytes; 0 = unknown.
+      size: The size of the body, in bytes; 0 = unknown.
     """
 
     name: str
