@@ -31,7 +31,7 @@ def test_a_duration_lies_below_the_bound_of_its_bucket_and_not_below_the_one_bef
 
 
 @pytest.mark.parametrize(("seconds", "number"), [(0.0, 0), (0.00004, 0), (0.00006, 1), (99.0, 21)])
-def test_some_places(seconds: float, number: int):
+def test_an_observation_belongs_to_the_bucket_of_its_bound(seconds: float, number: int):
     assert place(seconds) == number
 
 

@@ -69,7 +69,9 @@ def test_permission_is_reported_with_the_location_of_the_rule(file: Path, ask: A
         (["alice", "create", "/topic/*"], 1, "no rule"),
     ],
 )
-def test_the_verdict(file: Path, words: list[str], code: int, verdict: str, ask: Ask):
+def test_the_verdict_of_rules_is_printed_and_is_the_exit_code(
+    file: Path, words: list[str], code: int, verdict: str, ask: Ask
+):
     assert verdict in ask(file, *words, code=code)
 
 

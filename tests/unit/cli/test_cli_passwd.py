@@ -319,7 +319,9 @@ def test_missing_argument_is_named(passwd: Passwd, words: list[str], missing: st
 
 
 @pytest.mark.parametrize("words", [[], ["add"], ["del"], ["verify"], ["list"], ["import"]])
-def test_the_help(words: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+def test_each_command_has_help_with_its_options(
+    words: list[str], capsys: pytest.CaptureFixture[str]
+) -> None:
     with pytest.raises(SystemExit) as caught:
         main([*words, "--help"])
     assert caught.value.code == 0
@@ -373,7 +375,7 @@ def test_hash_with_other_parameters_is_reported(passwd: Passwd, file: str) -> No
     assert (ran.code, "passwd add --replace renews it" in ran.out) == (0, True)
 
 
-def test_the_list(passwd: Passwd, file: str) -> None:
+def test_the_list_says_how_each_passcode_is_stored(passwd: Passwd, file: str) -> None:
     save(file, f"alice:{HASHER.hash('x')}\nbob:geheim\n# no\ncarol:{OLDER.hash('x')}\n")
     ran = passwd("list", file)
     assert (ran.code, ran.err) == (0, "")

@@ -112,7 +112,7 @@ def test_the_first_line_is_short_and_its_command_knows_tls_and_users() -> None:
     ("count", "text"),
     [(1, "1 bytes"), (1024, "1 KiB"), (1025, "1025 bytes"), (3 << 20, "3 MiB"), (1 << 30, "1 GiB")],
 )
-def test_size(count: int, text: str) -> None:
+def test_a_size_is_printed_in_the_largest_whole_unit(count: int, text: str) -> None:
     assert size(count) == text
 
 

@@ -161,7 +161,9 @@ def test_version_is_printed_and_windows_gets_a_warning(monkeypatch: pytest.Monke
 
 
 @pytest.mark.parametrize(("user", "status"), [(0, WARN), (1000, OK)])
-def test_root(user: int, status: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_running_as_root_is_a_warning(
+    user: int, status: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(os, "geteuid", lambda: user)
     assert only(check_user()).status == status
 
@@ -175,7 +177,7 @@ def test_root(user: int, status: str, monkeypatch: pytest.MonkeyPatch) -> None:
         ((50, 50), FAIL, "enough for about 0 of 20000 connections"),
     ],
 )
-def test_descriptors(
+def test_limits_of_descriptors_are_judged(
     limits: tuple[int, int], status: str, text: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     import resource
@@ -190,7 +192,7 @@ def test_descriptors(
 # The port.
 
 
-def test_a_free_port() -> None:
+def test_a_free_port_is_reported_as_free() -> None:
     (port,) = free_ports(1)
     assert only(check_port("127.0.0.1", port)) == Finding(OK, "port", f"127.0.0.1:{port} is free")
 
@@ -282,7 +284,7 @@ def test_the_kernel_is_asked_for_its_clock(
 # TLS.
 
 
-def test_certificates(tmp_path: Path) -> None:
+def test_missing_or_unreadable_certificates_fail(tmp_path: Path) -> None:
     trustme = pytest.importorskip("trustme")
     assert list(check_tls("", "")) == []
     assert only(check_tls("", "key")).status == FAIL
@@ -325,7 +327,7 @@ def fake_java(directory: Path, text: str) -> None:
         (None, WARN, "does not run"),
     ],
 )
-def test_java(
+def test_the_version_of_java_is_judged(
     text: str | None, status: str, expected: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def hang(*arguments: object, **more: object) -> None:
@@ -339,7 +341,9 @@ def test_java(
     assert (found.status, found.text) == (status, f"{tmp_path}/bin/java {expected}")
 
 
-def test_no_java(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_missing_java_is_reported_with_where_it_was_looked_for(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setenv("JAVA_HOME", str(tmp_path))
     assert only(check_java()).text == (
         f"no Java in JAVA_HOME={tmp_path}: the Spark analysis is not available"
@@ -392,7 +396,7 @@ def test_a_directory_is_looked_at_in_full(tmp_path: Path, monkeypatch: pytest.Mo
         (0, FAIL, "0 MiB free"),
     ],
 )
-def test_space(free: int, status: str, text: str) -> None:
+def test_free_space_is_judged(free: int, status: str, text: str) -> None:
     found = check_space("d", free)
     assert found.status == status
     assert found.text.startswith(text)
@@ -435,7 +439,9 @@ class Clock:
     ("taken_s", "status", "word"),
     [(0.001, OK, "1.00 ms"), (0.05, WARN, "waits this long"), (1e-6, WARN, "implausibly fast")],
 )
-def test_syncs(taken_s: float, status: str, word: str, tmp_path: Path) -> None:
+def test_slow_and_implausibly_fast_syncs_are_warnings(
+    taken_s: float, status: str, word: str, tmp_path: Path
+) -> None:
     found = check_sync(tmp_path, Clock(taken_s))
     assert found.status == status
     assert word in found.text

@@ -100,7 +100,7 @@ def test_destinations_are_sorted(sort: str) -> None:
     assert found["destinations_total"] == 3
 
 
-def test_keys() -> None:
+def test_keys_sort_pause_and_quit() -> None:
     view = _top.View("out", 5)
     view.press("pxs")
     assert (view.sort, view.is_paused, view.is_over) == ("in", True, False)

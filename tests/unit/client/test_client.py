@@ -396,7 +396,7 @@ async def test_connect_without_a_listener() -> None:
 class TestWrongPasswords:
     """A wrong password causes one attempt, and an error in the program."""
 
-    async def test_at_the_start(self) -> None:
+    async def test_a_wrong_passcode_at_the_start_is_tried_once(self) -> None:
         async with playing(self.refuse) as peer:
             with pytest.raises(AuthenticationError) as caught:
                 await just_open(peer, login="alice", passcode="wr0ng", reconnect=QUICK)
@@ -411,7 +411,7 @@ class TestWrongPasswords:
         await stream.aclose()
         return result
 
-    async def test_later(self, autojump_clock) -> None:
+    async def test_a_wrong_passcode_at_a_reconnection_is_tried_once(self, autojump_clock) -> None:
         async def serve(peer: Scripted) -> None:
             await (await peer.accept()).aclose()
             await self.refuse(peer)

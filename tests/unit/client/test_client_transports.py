@@ -53,7 +53,7 @@ async def test_an_untrusted_certificate_fails_the_connection() -> None:
                 )
 
 
-async def test_no_websocket_there() -> None:
+async def test_a_server_without_websocket_is_an_error() -> None:
     async def serve(stream: trio.SocketStream) -> None:
         await stream.receive_some()
         await stream.send_all(b"HTTP/1.1 404 Not Found\r\ncontent-length: 0\r\n\r\n")

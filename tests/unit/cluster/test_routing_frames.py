@@ -89,7 +89,7 @@ def test_a_large_frame_is_not_searched_again_for_each_of_its_pieces() -> None:
     assert cutter.feed(frame[-100 if len(frame) % 100 == 0 else len(frame) // 100 * 100 :])
 
 
-def test_the_id_of_a_receipt() -> None:
+def test_the_id_of_a_receipt_is_read() -> None:
     assert receipt_id(RECEIPT) == b"r-1"
 
 
@@ -150,11 +150,11 @@ def acked(*ids: bytes, **fields: object) -> Acked:
         ),
     ],
 )
-def test_acks(event: Acked, transaction: str, frames: bytes) -> None:
+def test_acks_are_encoded_for_the_owner(event: Acked, transaction: str, frames: bytes) -> None:
     assert encode_acks(event, V1_2, transaction) == frames
 
 
-def test_a_frame_without_a_body() -> None:
+def test_a_frame_without_a_body_is_closed_with_its_receipt() -> None:
     assert closed(b"BEGIN\ntransaction:t\n") == b"BEGIN\ntransaction:t\n\n\0"
     assert closed(b"BEGIN\n", b"r") == b"BEGIN\nreceipt:r\n\n\0"
 

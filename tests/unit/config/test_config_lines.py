@@ -173,7 +173,7 @@ def documents(draw: st.DrawFn) -> tuple[str, dict[Path, int]]:
 
 
 @given(documents())
-def test_any_document(drawn: tuple[str, dict[Path, int]]):
+def test_every_key_has_the_line_where_it_is_written(drawn: tuple[str, dict[Path, int]]):
     text, places = drawn
     lines = lines_of(text)
     assert {path: lines.get(path) for path in places} == places
@@ -181,7 +181,7 @@ def test_any_document(drawn: tuple[str, dict[Path, int]]):
 
 
 @given(st.text(st.sampled_from("ab =#.,[]\"'{}\\\n\r"), max_size=40))
-def test_any_text(text: str):
+def test_lines_of_arbitrary_text_are_within_it(text: str):
     lines = lines_of(text)
     assert all(0 < line <= text.count("\n") + 1 for line in lines.values())
     try:

@@ -67,7 +67,7 @@ def test_a_change_holds_no_password():
     assert "hush" not in f"{change} {change!r}"
 
 
-def test_policies_that_differ():
+def test_changes_of_policies_are_listed_by_field():
     a, b = ("/topic/>", DestinationPolicy(ttl_ms=5)), ("q", DestinationPolicy(overflow="block"))
     new_a = ("/topic/>", DestinationPolicy(ttl_ms=6, max_bytes=1))
     old = Settings(destinations=(a, b))
@@ -331,20 +331,20 @@ async def test_heart_beats_of_new_sessions(dial: Dial, autojump_clock):
     assert [*dial.server.connections][-1].session.heartbeats.dead_after_s == 200.0
 
 
-async def test_require_host(dial: Dial):
+async def test_reload_of_require_host_refuses_a_connect_without_host(dial: Dial):
     await (await dial.open()).send("CONNECT", {"accept-version": "1.2"})
     await dial.connect()
     await reload(dial, require_host=True)
     await refused(dial, {"host": None}, "header-missing")
 
 
-async def test_hosts(dial: Dial):
+async def test_reload_of_hosts_refuses_other_hosts(dial: Dial):
     await reload(dial, hosts="/,test")
     await refused(dial, {"host": "other"}, "unknown-host")
     await dial.connect()  # as "test"
 
 
-async def test_the_stale_queue(autojump_clock):
+async def test_reload_bounds_the_stale_queue(autojump_clock):
     async with open_dial(**QUIET, ttl_ms=1_000_000) as dial:
         client = await dial.connect()
         await client.publish("/t", b"1", b"2", b"3", receipt=True)
@@ -362,7 +362,7 @@ async def test_the_stale_queue(autojump_clock):
         assert (stale.size, stale.statistics.dropped) == (2, 5)
 
 
-async def test_slow_consumers(autojump_clock):
+async def test_reload_of_slow_consumer_holds_for_later_messages(autojump_clock):
     async with open_dial(**QUIET, max_outbox_bytes=4096, write_stall_s=LONG_S) as dial:
         sender = await dial.connect()
         await reload(dial, slow_consumer="drop-newest")
@@ -385,7 +385,7 @@ async def _ended(dial: Dial, reason: str) -> None:
             await trio.sleep(0.1)
 
 
-async def test_connections(autojump_clock):
+async def test_reload_of_connection_limits_holds_for_new_connections(autojump_clock):
     async with open_dial(**QUIET) as dial:
         await dial.connect()
         await reload(dial, max_connections=1)
@@ -420,7 +420,7 @@ async def test_live_option_shutdown_message(dial: Dial, autojump_clock):
     await client.expect_error("shutting-down")
 
 
-async def test_the_input_queue(dial: Dial):
+async def test_reload_bounds_the_input_queue(dial: Dial):
     inbox = dial.server.inbox
     inbox.frames, inbox.bytes = 2, 2000
     batch = _Batch()
@@ -456,7 +456,7 @@ async def test_web_pages_and_pings(autojump_clock):
         assert connection.deadlines._pinged_at
 
 
-async def test_live_option_logins(dial: Dial, tmp_path: Path):
+async def test_reload_of_users_and_rules_ends_unauthenticated_clients(dial: Dial, tmp_path: Path):
     users = save(tmp_path / "users", "ann:pass\n")
     acl = save(tmp_path / "acl.toml", "[[rule]]\nallow = 'receive'\nto = '**'\n")
     stranger = await dial.connect()
@@ -488,7 +488,7 @@ async def refused(dial: Dial, headers: Mapping[str, str | None], code: str) -> C
     return client
 
 
-async def test_tokens(dial: Dial, tmp_path: Path):
+async def test_reload_of_token_options_holds_for_new_logins(dial: Dial, tmp_path: Path):
     jwt = pytest.importorskip("jwt")
     secret = "a secret of thirty-two bytes, not less"
     claims = {"sub": "ann", "who": "bob", "exp": 4e9, "iss": "i", "aud": "a", "roles": ["x"]}
@@ -550,7 +550,7 @@ async def test_time_to_write_and_to_read_a_last_frame(autojump_clock):
         assert 4.9 <= trio.current_time() - began < 12.0
 
 
-def test_the_journal(tmp_path: Path):
+def test_reload_of_journal_options_is_adopted_by_the_open_store(tmp_path: Path):
     settings = own(Settings.of(data_dir=str(tmp_path), segment_bytes=1 << 20))
     store = JournalStore(str(tmp_path), options=settings.journal)
     store.recover(lambda done, total: None)

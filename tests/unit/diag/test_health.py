@@ -90,7 +90,9 @@ async def test_stopping_broker_accepts_no_connections(dial: Dial) -> None:
         (1.2, FAILING, 503),
     ],
 )
-async def test_memory(dial: Dial, share: float, status: str, code: int) -> None:
+async def test_health_of_memory_depends_on_its_use(
+    dial: Dial, share: float, status: str, code: int
+) -> None:
     memory = dial.server.memory
     taken = math.ceil(memory.limit_bytes * share)
     memory.used_bytes += taken
@@ -111,7 +113,7 @@ async def test_memory_that_queues_have_nearly_filled(dial: Dial) -> None:
 
 
 @pytest.mark.parametrize("kind", ["frames", "bytes"])
-async def test_the_input_queue(dial: Dial, kind: str) -> None:
+async def test_a_full_input_queue_degrades_health(dial: Dial, kind: str) -> None:
     inbox, limits = dial.server.inbox, dial.server.limits
     bound = {"frames": limits.max_input_queue_size, "bytes": limits.max_input_queue_bytes}[kind]
     setattr(inbox, kind, int(bound * 0.89))
@@ -154,7 +156,9 @@ async def test_a_long_turn_of_this_interval_or_the_last(dial: Dial) -> None:
         (0, 0, OK),
     ],
 )
-async def test_descriptors(dial: Dial, used: int, limit: int, status: str) -> None:
+async def test_health_of_descriptors_depends_on_their_use(
+    dial: Dial, used: int, limit: int, status: str
+) -> None:
     health = health_of(dial)
     health.files = lambda: (used, limit)
     assert check(health, "descriptors").status == status
@@ -183,7 +187,9 @@ def test_descriptors_of_this_process(monkeypatch: pytest.MonkeyPatch) -> None:
         (0, FAILING),
     ],
 )
-async def test_the_disk(dial: Dial, free: int, status: str, tmp_path: Path) -> None:
+async def test_health_of_the_disk_depends_on_its_free_space(
+    dial: Dial, free: int, status: str, tmp_path: Path
+) -> None:
     threads = Threads()
     disk = Disk(str(tmp_path), threads.start)
     assert disk.free_bytes > 0
@@ -234,7 +240,7 @@ class Scales:
         return self.figures
 
 
-async def test_the_store() -> None:
+async def test_health_of_the_store_depends_on_size_damage_and_failure() -> None:
     async with dialled(monitor_interval_s=0.0) as dial:
         await dial.start()
         add_all(dial)

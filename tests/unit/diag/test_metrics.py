@@ -607,7 +607,7 @@ async def test_the_labels_equal_those_of_the_documentation(dial: Dial) -> None:
             assert {label for label, _ in labels} - {"le"} == found, name
 
 
-def test_the_option() -> None:
+def test_metrics_destinations_is_bounded() -> None:
     assert WebOptions().metrics_destinations == 50
     with pytest.raises(ValueError, match="10000 or less"):
         WebOptions(metrics_destinations=10_001)

@@ -20,7 +20,7 @@ LIKE = Address("x", 1, is_tls=True, login="joe", passcode="secret")
         ("nats://j%40e:p%3A@a", Address("a", 4222, login="j@e", passcode="p:")),
     ],
 )
-def test_addresses(text: str, address: Address) -> None:
+def test_addresses_are_parsed_and_printed(text: str, address: Address) -> None:
     assert parse_address(text) == address
     assert parse_address(str(address)) == Address(address.host, address.port, address.is_tls)
 

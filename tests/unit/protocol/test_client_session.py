@@ -376,7 +376,7 @@ def test_acks_of_each_version() -> None:
         old.acknowledge("m", None, negative=True)
 
 
-def test_the_other_frames() -> None:
+def test_frames_of_a_client_are_encoded_with_escaped_headers() -> None:
     frames = ClientFrames(STOMP_1_2)
     assert frames.subscribe((("id", "1"), ("destination", "a:b"))) == (
         b"SUBSCRIBE\nid:1\ndestination:a\\cb\n\n\0"

@@ -386,7 +386,7 @@ def test_missing_header_is_named(
 @pytest.mark.covers("S09")
 @every_version
 @pytest.mark.parametrize("mode", ["auto", "client", "client-individual", None])
-def test_ack_modes(version: Version, mode: str | None) -> None:
+def test_ack_mode_is_that_of_the_header_or_auto(version: Version, mode: str | None) -> None:
     line = b"" if mode is None else b"ack:%b\n" % mode.encode()
     data = b"SUBSCRIBE\nid:1\ndestination:/a\n" + line + b"\n\0"
     (event,) = open_session(version).receive_data(data)

@@ -79,7 +79,9 @@ async def test_items_come_out_in_order() -> None:
         ({"max_input_queue_size": 10}, batch(500), batch(1), False),
     ],
 )
-async def test_the_bounds(limits: dict[str, int], first: Batch, second: Batch, fits: bool) -> None:
+async def test_a_batch_beyond_a_bound_waits_for_the_first(
+    limits: dict[str, int], first: Batch, second: Batch, fits: bool
+) -> None:
     inbox = inbox_of(**limits)
     await inbox.put_batch(first)  # the first batch always fits, whatever its size
     done: list[float] = []

@@ -933,7 +933,9 @@ async def tell(story: Story, steps: Steps) -> None:
     ],
     gathers=True,
 )
-def test_any_sequence(framing: str, limit: int, steps: Steps, gathers: bool) -> None:
+def test_any_sequence_of_messages_is_written_in_order(
+    framing: str, limit: int, steps: Steps, gathers: bool
+) -> None:
     async def run() -> None:
         await trio.sleep(1)
         async with open_rig(limit=limit, framing=framing) as rig:

@@ -220,7 +220,7 @@ def test_only_urgent_turns_wait_for_the_disk(opened: Opened, statements: list[st
     ]
 
 
-def test_the_figures(opened: Opened, file: Path) -> None:
+def test_statistics_count_bytes_messages_commits_and_syncs(opened: Opened, file: Path) -> None:
     opened.append(put(1, *[b"x" * 100_000] * 10))
     for _ in range(999):
         opened.append(is_urgent=False)

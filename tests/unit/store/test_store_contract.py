@@ -283,7 +283,7 @@ def test_a_store_may_be_closed_twice(opened: Opened) -> None:
     assert opened.bodies("queue:/queue/a") == {1: b"1"}
 
 
-def test_many_messages(opened: Opened) -> None:
+def test_the_cost_of_many_messages_is_not_quadratic(opened: Opened) -> None:
     """For a hundred thousand messages, quadratic work would take 100,000 bare loops."""
     assert bare_loops(lambda: _many_messages(opened), rounds=1) < 40_000
 

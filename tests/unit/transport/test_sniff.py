@@ -21,7 +21,7 @@ def decided_by(data: bytes) -> tuple[Speech, int]:
 
 @pytest.mark.covers("X12")
 @pytest.mark.parametrize("verb", VERBS)
-def test_http(verb: str) -> None:
+def test_a_request_line_is_recognised_as_http(verb: str) -> None:
     speech, _ = decided_by(f"{verb} /ws HTTP/1.1\r\n".encode())
     assert speech is Speech.HTTP
 
@@ -29,7 +29,7 @@ def test_http(verb: str) -> None:
 @pytest.mark.covers("X11", "X12")
 @pytest.mark.parametrize("command", COMMANDS)
 @pytest.mark.parametrize("line_end", ["\n", "\r\n"])
-def test_stomp(command: str, line_end: str) -> None:
+def test_a_command_line_is_recognised_as_stomp(command: str, line_end: str) -> None:
     speech, _ = decided_by(f"{command}{line_end}accept-version:1.2".encode())
     assert speech is Speech.STOMP
 

@@ -226,7 +226,7 @@ def failed(caught: pytest.ExceptionInfo[TlsError]) -> str:
 
 
 @pytest.mark.parametrize("version", VERSIONS)
-async def test_both_ways(contexts: Contexts, version: ssl.TLSVersion) -> None:
+async def test_a_tls_wire_sends_and_receives(contexts: Contexts, version: ssl.TLSVersion) -> None:
     wire, line, peer = await connected(contexts, version)
     assert (wire.remote, wire.is_loopback) == ("192.0.2.1:5", False)
     assert wire.version == version.name.replace("_", ".")
@@ -496,7 +496,9 @@ SIZES = (1, 2, 1023, 16383, 16384, 16385, 32768, 32769, 65535, 65536, 65537, 200
 
 @pytest.mark.parametrize("size", SIZES)
 @pytest.mark.parametrize("version", VERSIONS)
-async def test_every_size(contexts: Contexts, version: ssl.TLSVersion, size: int) -> None:
+async def test_data_of_any_size_takes_one_call_for_each_chunk(
+    contexts: Contexts, version: ssl.TLSVersion, size: int
+) -> None:
     wire, line, peer = await connected(contexts, version)
     data = bytes(at * 7 & 255 for at in range(256)) * (size // 256 + 1)
     data = data[:size]
@@ -653,7 +655,7 @@ async def test_a_cancelled_wait_over_a_stream_ends_sending(contexts: Contexts) -
     line.give(peer.encrypt(b"z"))
 
 
-async def test_a_lost_wire(contexts: Contexts) -> None:
+async def test_a_lost_connection_breaks_the_wire(contexts: Contexts) -> None:
     wire, line, _ = await connected(contexts)
     line.is_lost = True
     await expect_broken(wire)
@@ -728,7 +730,9 @@ async def test_reading_can_be_cancelled_without_loss(contexts: Contexts) -> None
 
 @pytest.mark.parametrize("version", VERSIONS)
 @pytest.mark.parametrize("polite", [True, False])
-async def test_the_end(contexts: Contexts, version: ssl.TLSVersion, polite: bool) -> None:
+async def test_the_end_comes_after_the_last_data_even_without_close_notify(
+    contexts: Contexts, version: ssl.TLSVersion, polite: bool
+) -> None:
     wire, line, peer = await connected(contexts, version)
     line.give(peer.encrypt(b"last"))
     if polite:
@@ -927,7 +931,9 @@ async def test_answers_on_a_lost_wire(contexts: Contexts) -> None:
 
 
 @pytest.mark.parametrize("version", VERSIONS)
-async def test_half_close(contexts: Contexts, version: ssl.TLSVersion) -> None:
+async def test_data_of_the_peer_arrives_after_a_half_close(
+    contexts: Contexts, version: ssl.TLSVersion
+) -> None:
     wire, line, peer = await connected(contexts, version)
     # Data of the peer waits in all stages, and must survive OpenSSL's search for an end.
     big = peer.encrypt(b"b" * 50_000)

@@ -26,7 +26,7 @@ async def test_a_socket_gets_a_socket_wire() -> None:
         assert not wire._socket.getblocking()
 
 
-async def test_both_ways() -> None:
+async def test_a_socket_wire_sends_and_receives() -> None:
     async with socket_pair() as (wire, peer):
         await peer.send_all(b"ping")
         assert await wire.receive_some(100) == b"ping"
@@ -260,7 +260,7 @@ async def test_only_streams_known_to_be_in_memory_count_as_local() -> None:
         assert (wire.remote, wire.is_loopback) == ("unknown", False), theirs
 
 
-async def test_any_other_stream() -> None:
+async def test_a_stream_that_is_no_socket_becomes_a_wire() -> None:
     ours, theirs = memory_stream_pair()
     wire = wire_over(theirs)
     assert isinstance(wire, StreamWire)

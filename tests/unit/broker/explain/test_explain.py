@@ -30,7 +30,7 @@ def last_id(peer: Peer) -> str:
 # --- by message-id --------------------------------------------------------------------------------
 
 
-def test_a_topics_message(core: Core) -> None:
+def test_a_message_of_a_topic_is_explained_with_sender_and_subscribers(core: Core) -> None:
     readers = [core.peer(), core.peer()]
     for reader in readers:
         reader.subscribes("/topic/t")
@@ -380,7 +380,7 @@ async def test_at_diag_explain_with_a_reply() -> None:
         await client.expect_error("invalid-question")
 
 
-async def test_as_a_page() -> None:
+async def test_an_explanation_is_served_as_a_page() -> None:
     async with open_dial(**QUIET) as dial:
         client = await dial.connect()
         await client.subscribe("/topic/t")

@@ -167,7 +167,7 @@ def test_message_parked_at_several_destinations_is_explained_for_each() -> None:
     assert found == ["/topic/a", "/topic/b", "/topic/a"]
 
 
-def test_a_last_value() -> None:
+def test_delivery_of_a_last_value_is_explained() -> None:
     core = Core()
     core.peer().sends("/topic/t", "a", headers=(("retain", "set"),))
     late = core.peer()

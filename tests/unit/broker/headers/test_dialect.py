@@ -45,7 +45,7 @@ def test_only_stompica_has_the_wildcards_of_the_seed() -> None:
     }
 
 
-def test_words() -> None:
+def test_each_dialect_has_its_word() -> None:
     assert DIALECTS == ("native", "rabbitmq", "activemq", "artemis", "apollo", "stompica")
     assert [dialect(word).word for word in DIALECTS] == list(DIALECTS)
     assert Dialect("new") == Dialect("new")
@@ -85,7 +85,7 @@ def test_unknown_dialect_is_reported_with_the_known_ones() -> None:
     ],
 )
 @pytest.mark.parametrize("word", TRANSLATING)
-def test_one_name(word: str, name: str, own: str) -> None:
+def test_a_name_of_another_broker_is_translated(word: str, name: str, own: str) -> None:
     assert resolve(name, dialect(word)) == (own,)
 
 
@@ -231,7 +231,7 @@ def test_bad_composites(name: str, expected: str) -> None:
     assert len(caught.value.message) < 200
 
 
-def test_the_longest_composite() -> None:
+def test_a_composite_of_the_greatest_length_is_accepted() -> None:
     name = ",".join(f"/queue/{number}" for number in range(MAX_COMPOSITE))
     assert len(resolve(name, dialect("native"))) == MAX_COMPOSITE
 

@@ -152,7 +152,7 @@ def test_error_unknown_to_rabbitmq_keeps_our_text():
     assert error.get("detail") is None
 
 
-def test_an_unknown_host():
+def test_an_unknown_host_is_reported_in_the_words_of_rabbitmq():
     texts = dialect("rabbitmq").error_texts
     error = ProtocolError("unknown-host", "x", excerpt=b"CONNECT\nhost://")
     assert find_text(texts, error, "id") == ("Bad CONNECT", "Virtual host '//' access denied")

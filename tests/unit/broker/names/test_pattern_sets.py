@@ -161,19 +161,19 @@ def pattern_of(text: str) -> Pattern:
 
 
 @pytest.mark.parametrize(("outer", "inner"), COVERED)
-def test_covered(outer: str, inner: str):
+def test_a_pattern_covers_and_overlaps_those_within_it(outer: str, inner: str):
     assert covers(pattern_of(outer), pattern_of(inner))
     assert overlaps(pattern_of(inner), pattern_of(outer))
 
 
 @pytest.mark.parametrize(("one", "other"), APART)
-def test_apart(one: str, other: str):
+def test_patterns_without_common_names_do_not_overlap(one: str, other: str):
     assert not overlaps(pattern_of(one), pattern_of(other))
     assert not covers(pattern_of(one), pattern_of(other))
 
 
 @pytest.mark.parametrize(("one", "other"), MERELY_OVERLAPPING)
-def test_merely_overlapping(one: str, other: str):
+def test_overlapping_patterns_need_not_cover_each_other(one: str, other: str):
     assert overlaps(pattern_of(one), pattern_of(other))
     assert not covers(pattern_of(one), pattern_of(other))
     if one != "seed:/topic/a.*":

@@ -77,7 +77,7 @@ def test_a_composite_of_topics_of_very_many(desk: Clocked):
     assert new_bodies(reader) == ["a"] * 2 * MANY
 
 
-def test_a_commit(desk: Clocked):
+def test_a_commit_delivers_in_order_to_a_crowd(desk: Clocked):
     reader, sender = crowd(desk), desk.actor()
     sender.does(Committed([run_of(TOPIC, [f"{n}"]) for n in range(2)], b"r"))
     settle(desk)

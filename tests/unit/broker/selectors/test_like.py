@@ -80,7 +80,7 @@ def test_characters_of_all_sizes_are_distinguished(pattern: str, text: str) -> N
         ("%\1_%", "éa\1", False),
     ],
 )
-def test_the_edges(pattern: str, text: str, expected: bool) -> None:
+def test_like_matches_at_the_edges_of_a_text(pattern: str, text: str, expected: bool) -> None:
     assert like(pattern, "").matches(text) is expected
 
 

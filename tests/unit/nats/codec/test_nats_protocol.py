@@ -57,7 +57,7 @@ def test_events_are_the_same_however_the_bytes_are_cut(cuts: list[int]) -> None:
     assert decoder.is_empty
 
 
-def test_byte_by_byte() -> None:
+def test_messages_that_come_byte_by_byte_are_decoded() -> None:
     decoder, events = NatsDecoder(), list[Event]()
     for byte in b"".join(text for text, _ in SAID):
         events += decoder.feed(bytes((byte,)))

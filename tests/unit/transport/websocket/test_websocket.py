@@ -271,7 +271,7 @@ def test_only_the_latest_ping_of_one_read_is_answered() -> None:
     assert codec.statistics().pings == 51
 
 
-def test_our_ping() -> None:
+def test_a_ping_has_at_most_125_bytes() -> None:
     codec = make_codec()
     assert server_events(codec.ping(b"are you there")) == [Ping(payload=b"are you there")]
     assert codec.ping(b"") == b"\x89\x00"
