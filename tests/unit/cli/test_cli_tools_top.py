@@ -179,11 +179,11 @@ def test_a_frame_on_each_line_until_it_is_ended(broker: ThreadedBroker) -> None:
             assert process.wait(PATIENCE_S) == 0
 
 
-def test_requests_that_take_long_come_less_often(monkeypatch: pytest.MonkeyPatch) -> None:
-    def slow(*_args: object) -> Snapshot:
-        time.sleep(0.05)
+def test_requests_that_take_much_come_less_often(monkeypatch: pytest.MonkeyPatch) -> None:
+    def read(*_args: object) -> Snapshot:
         return snapshot(0)
 
+    clock = iter([1.0, 1.5])
     pauses: list[float] = []
     view = _top.View("out", 20)
 
@@ -191,11 +191,12 @@ def test_requests_that_take_long_come_less_often(monkeypatch: pytest.MonkeyPatch
         pauses.append(seconds)
         view.is_over = True
 
-    monkeypatch.setattr(Snapshot, "of", slow)
+    monkeypatch.setattr(Snapshot, "of", read)
+    monkeypatch.setattr(time, "process_time", lambda: next(clock))
     given = _top.make_parser().parse_args(["--interval", "0.2"])
     site = open_site(given)
     assert len(list(_top._snapshots(site, view, given, wait))) == 1
-    assert pauses[0] >= 20 * 0.05
+    assert pauses == [40 * 0.5]
 
 
 def test_the_screen_in_a_terminal(broker: ThreadedBroker) -> None:
