@@ -5,7 +5,7 @@ So none is computed twice, and reports show what is on disk.
 """
 
 import json
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from datetime import UTC, date, datetime, time, timedelta
 from typing import Any
 
@@ -48,9 +48,24 @@ RESULTS: Mapping[str, Callable[[Tables, Thresholds], DataFrame]] = {
 LARGE = frozenset({"rates", "bucket_counts"})
 """Results as large as the tables: for other results and for Spark, not for reports."""
 
+COMPARED = (
+    "rates",
+    "top_destinations",
+    "bucket_counts",
+    "latency_by_destination",
+    "drops",
+    "headroom",
+    "starts",
+)
+"""The results that are also computed of the days before, to compare with."""
+BEFORE = "before"
+"""The directory of these."""
+
 WIDTHS_FILE = "widths.json"
-"""The file beside the results with the widths of their buckets."""
+"""The file beside the results with the widths of their buckets, and whether there is ``before``."""
 WIDTHS = ("bucket_s", "coarse_s")
+
+EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 Row = dict[str, object]
 
@@ -61,6 +76,8 @@ class Results:
 
     Args:
       tables: The rows of each result that is not large, with times in UTC.
+      before: Those of ``COMPARED`` of as many days before, each day until the time at which the
+        data of the last one end; None = there are no data.
     """
 
     first: date
@@ -68,6 +85,7 @@ class Results:
     brokers: Sequence[str]
     thresholds: Thresholds
     tables: Mapping[str, Sequence[Row]] = field(repr=False)
+    before: "Results | None" = field(default=None, repr=False)
 
     def __getitem__(self, name: str) -> Sequence[Row]:
         return self.tables[name]
@@ -113,20 +131,68 @@ def analyse(
       thresholds: The thresholds of trouble.
     """
     thresholds = thresholds or Thresholds()
-    store, out = open_store(root), directory(root, first, last)
+    out = directory(root, first, last)
     with settings(spark):
-        tables: dict[str, DataFrame] = {}
-        for kind in SOURCES:
-            frame = read_table(spark, store, kind).where(F.col("date").between(first, last))
-            tables[kind] = frame.where(F.col("broker_id") == broker) if broker else frame
-        limits = fit(tables["process"], thresholds)
-        _keep_widths(out, limits)
-        for name, make in RESULTS.items():
-            path = in_spark(out.below(name).uri)
-            made = make(tables, limits)
-            made.write.mode("overwrite").option("compression", "zstd").parquet(path)
-            tables[name] = spark.read.schema(made.schema).parquet(path)
-            yield name
+        tables = _of_days(spark, root, first, last, broker)
+        limits, end = fit(tables["process"], thresholds), _end(tables["process"])
+        earlier = _earlier(spark, root, (first, last), broker, end) if end else None
+        _keep_widths(out, limits, earlier is not None)
+        yield from _written(spark, tables, limits, out, RESULTS)
+        if earlier is not None:
+            names = [name for name in COMPARED if name in RESULTS]
+            for name in _written(spark, earlier, limits, out.below(BEFORE), names):
+                yield f"{BEFORE}/{name}"
+
+
+def _of_days(
+    spark: SparkSession, root: Root, first: date, last: date, broker: str
+) -> dict[str, DataFrame]:
+    """Return the tables that the analysis reads, of some days."""
+    store, tables = open_store(root), {}
+    for kind in SOURCES:
+        frame = read_table(spark, store, kind).where(F.col("date").between(first, last))
+        tables[kind] = frame.where(F.col("broker_id") == broker) if broker else frame
+    return tables
+
+
+def _end(process: DataFrame) -> datetime | None:
+    """Return the time of the last figures."""
+    (row,) = process.agg(F.unix_micros(F.max("ts")).alias("end")).collect()
+    return None if row["end"] is None else EPOCH + timedelta(microseconds=row["end"])
+
+
+def _earlier(
+    spark: SparkSession, root: Root, days: tuple[date, date], broker: str, end: datetime
+) -> dict[str, DataFrame] | None:
+    """Return the tables of as many days before, until the same time of day, or None.
+
+    Half a day is so compared with half a day.
+    """
+    first, last = days
+    since = timedelta(days=(last - first).days + 1)
+    begun, ended = first - since, last - since
+    if not any(begun <= day <= ended for day in days_with_tables(root)):
+        return None
+    tables = _of_days(spark, root, begun, ended, broker)
+    until = F.timestamp_micros(F.lit((end - since - EPOCH) // timedelta(microseconds=1)))
+    tables = {kind: table.where(F.col("ts") <= until) for kind, table in tables.items()}
+    return tables if tables["process"].head(1) else None
+
+
+def _written(
+    spark: SparkSession,
+    tables: dict[str, DataFrame],
+    limits: Thresholds,
+    out: Place,
+    names: Iterable[str],
+) -> Iterator[str]:
+    """Compute and write results, and yield the name of each when it is done."""
+    for name in names:
+        path = in_spark(out.below(name).uri)
+        made = RESULTS[name](tables, limits)
+        made.write.mode("overwrite").option("compression", "zstd").parquet(path)
+        tables[name] = spark.read.schema(made.schema).parquet(path)
+        yield name
 
 
 def directory(root: Root, first: date, last: date) -> Place:
@@ -144,17 +210,32 @@ def read_results(
 ) -> Results:
     """Return the results that ``analyse`` wrote, except the large ones."""
     out = directory(root, first, last)
-    tables = {
+    kept = json.loads(out.read(WIDTHS_FILE) or b"{}")  # none of an older version
+    widths = {name: int(kept[name]) for name in WIDTHS if name in kept}
+    limits = attrs.evolve(thresholds or Thresholds(), **widths)
+    before = None
+    if kept.get(BEFORE):
+        since = timedelta(days=(last - first).days + 1)
+        earlier = _read(spark, out.below(BEFORE), COMPARED)
+        before = Results(first - since, last - since, _brokers(earlier), limits, earlier)
+    tables = _read(spark, out, RESULTS)
+    return Results(first, last, _brokers(tables), limits, tables, before=before)
+
+
+def _read(spark: SparkSession, out: Place, names: Iterable[str]) -> dict[str, list[Row]]:
+    """Return the rows of results that are not large."""
+    return {
         name: [
             _plain(row.asDict())
             for row in spark.read.parquet(in_spark(out.below(name).uri)).collect()
         ]
-        for name in RESULTS
+        for name in names
         if name not in LARGE
     }
-    brokers = sorted({str(row["broker_id"]) for row in tables["starts"]})
-    limits = attrs.evolve(thresholds or Thresholds(), **_kept_widths(out))
-    return Results(first, last, brokers, limits, tables)
+
+
+def _brokers(tables: Mapping[str, Sequence[Row]]) -> list[str]:
+    return sorted({str(row["broker_id"]) for row in tables["starts"]})
 
 
 def days_with_tables(root: Root) -> list[date]:
@@ -171,17 +252,9 @@ def fit(process: DataFrame, thresholds: Thresholds) -> Thresholds:
     return thresholds.fitted(row["span_s"], row["interval_s"] or 0.0)
 
 
-def _keep_widths(out: Place, limits: Thresholds) -> None:
-    widths = {name: getattr(limits, name) for name in WIDTHS}
-    out.write(WIDTHS_FILE, json.dumps(widths).encode() + b"\n")
-
-
-def _kept_widths(out: Place) -> dict[str, int]:
-    data = out.read(WIDTHS_FILE)
-    if data is None:  # results of an older version, with the widths of the thresholds
-        return {}
-    widths = json.loads(data)
-    return {name: int(widths[name]) for name in WIDTHS}
+def _keep_widths(out: Place, limits: Thresholds, has_before: bool) -> None:
+    kept = {name: getattr(limits, name) for name in WIDTHS} | {BEFORE: has_before}
+    out.write(WIDTHS_FILE, json.dumps(kept).encode() + b"\n")
 
 
 def _plain(row: Row) -> Row:

@@ -78,10 +78,13 @@ class Frame:
     def svg(self, label: str, parts: Iterable[str]) -> str:
         """Return the whole plot."""
         inner = "".join([*self._behind(), *parts, *self._times()])
-        return (
+        is_wide = self.width > HALF
+        svg = (
             f'<svg viewBox="0 0 {self.width} {self.height}" role="img"'
-            f' aria-label="{escape(label)}">{inner}</svg>'
+            f'{" class=wide" * is_wide} aria-label="{escape(label)}">{inner}</svg>'
         )
+        # On a narrow screen it is scrolled, also by keys: its words would be too small.
+        return f'<div class="scroll" tabindex="0">{svg}</div>' if is_wide else svg
 
     def _behind(self) -> Iterable[str]:
         for begin, end in self.holes:
@@ -105,7 +108,8 @@ class Frame:
         while moment <= self.end:
             fine = step < timedelta(minutes=1)
             text = clock(moment, False, fine) if span <= timedelta(days=2) else f"{moment:%d %b}"
-            x = min(self.x(moment), self.width - 3.2 * len(text))
+            # On a narrow screen the letters are larger.
+            x = min(self.x(moment), self.width - 4.7 * len(text))
             yield (
                 f'<text class="tick" x="{x:.1f}" y="{self.height - 7}"'
                 f' text-anchor="middle">{text}</text>'

@@ -234,6 +234,10 @@ def _work(results: Results, broker: str) -> Iterator[Finding]:
     rows = of_broker(results["top_destinations"], broker)
     sent, delivered = (sum(row[name] for row in rows) for name in ("enqueued", "delivered"))
     times = [row["peak_per_s"] for row in rows]
+    if not sent and not delivered:
+        text = "The broker ran, and nobody sent a message."
+        yield Finding(NOTE, "There was no traffic", text)
+        return
     text = f"To {count(len(rows))} destinations"
     if busiest := max(rows, key=lambda row: row["enqueued"], default=None):
         part = busiest["enqueued"] / sent if sent else 0.0

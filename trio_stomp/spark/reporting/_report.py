@@ -11,19 +11,12 @@ from typing import Any
 import attrs
 from attrs import define, field
 
-from trio_stomp.base import percentile, rounded_size
+from trio_stomp.base import rounded_size
 from trio_stomp.spark._results import Results
 from trio_stomp.spark._units import each, lasting, ms, share, short
 from trio_stomp.spark.reporting._chart import WIDE, Frame, Series, heat, lanes, lines, stack
-from trio_stomp.spark.reporting._findings import (
-    BAD,
-    WARN,
-    Finding,
-    findings,
-    holes,
-    of_broker,
-    starts,
-)
+from trio_stomp.spark.reporting._figures import change, compared, figures
+from trio_stomp.spark.reporting._findings import Finding, findings, holes, of_broker, starts
 from trio_stomp.spark.reporting._style import STYLE
 from trio_stomp.spark.reporting._tables import detail_tables
 from trio_stomp.spark.reporting._troubles import troubles
@@ -99,6 +92,7 @@ class Section:
     def html(self) -> Iterator[str]:
         """Yield the parts."""
         yield f'<div class="tiles">{"".join(self._tiles())}</div>'
+        yield f'<p class="soft">{compared(self.results, self.broker)}</p>'
         items = "".join(_finding(finding) for finding in self.findings)
         yield f'<section class="card"><h3>Findings</h3><ul class="findings">{items}</ul></section>'
         yield self._glance()
@@ -114,32 +108,14 @@ class Section:
         yield from detail_tables(self.results, self.broker)
 
     def _tiles(self) -> Iterator[str]:
-        top = self.rows("top_destinations")
-        lost = sum(row["dropped"] for row in self.rows("drops") if row["reason"] != "no-subscriber")
-        yield _tile(short(sum(row["enqueued"] for row in top)), "messages came in")
-        yield _tile(short(sum(row["delivered"] for row in top)), "messages delivered")
-        p50, p99 = (self._delivery(part) for part in (0.5, 0.99))
-        yield _tile(ms(p99), f"p99 of delivery; p50 {ms(p50)}")
-        yield _tile(short(lost), "messages lost", BAD if lost else "")
-        for row in self.rows("headroom"):
-            fill = row["peak"] / row["capacity"] if row["capacity"] else 0.0
-            high = fill >= self.results.thresholds.saturated
-            if row["resource"] == "input queue":
-                grade = BAD if fill >= 1 else WARN if high else ""
-                yield _tile(share(fill), "fullest input queue", grade)
-            elif row["resource"] == "memory":
-                yield _tile(rounded_size(row["peak"]), "most memory", WARN if high else "")
-
-    def _delivery(self, part: float) -> float:
-        """Return a percentile of the time from socket to socket, over everything."""
-        sums: dict[tuple[float, ...], list[int]] = {}
-        for row in self.rows("latency_by_destination"):
-            if row["stage"] == "delivery":
-                total = sums.setdefault(tuple(row["le_ms"]), [0] * len(row["counts"]))
-                for place, number in enumerate(row["counts"]):
-                    total[place] += number
-        le_ms, counts = max(sums.items(), key=lambda item: sum(item[1]), default=((), [0]))
-        return percentile(le_ms, counts, part)
+        before = self.results.before
+        old = {} if before is None else {each.name: each for each in figures(before, self.broker)}
+        for now in figures(self.results, self.broker):
+            changed = change(now.value, old[now.name].value) if now.name in old else ""
+            yield (
+                f'<div class="tile {now.grade}"><b>{escape(now.text)}</b>'
+                f"<span>{escape(now.label)}</span><i>{changed}</i></div>"
+            )
 
     def _glance(self) -> str:
         rows = troubles(self.results, self.broker, self.frame.holes)
@@ -179,7 +155,8 @@ class Section:
         sub = "percentiles of all destinations together; by powers of ten"
         title = "Delivery, socket to socket"
         frame = attrs.evolve(self.frame, longest=3 * self.coarse)
-        yield _plot(title, sub, frame, series, show=ms, powers=True)
+        nothing = "No delivery was timed."
+        yield _plot(title, sub, frame, series, show=ms, powers=True, nothing=nothing)
 
     def _heat(self) -> str:
         rows = self._delivery_rows()
@@ -209,20 +186,24 @@ class Section:
             self._line("depths", "stale", "parked", 4),
             self._line("depths", "unacked", "without ACK", 2),
         ]
-        sub = f"most messages in {each(self.fine.total_seconds())}; by powers of ten"
-        yield _plot("What waits", sub, self.frame, series, powers=True)
+        sub = f"most messages in {each(self.fine.total_seconds())}; by powers of ten, without 0"
+        yield _plot("What waits", sub, self.frame, series, powers=True, nothing="Nothing waited.")
         by_reason: dict[str, dict[datetime, float]] = {}
         for row in self.rows("drops"):
+            if row["reason"] == "no-subscriber":
+                continue  # nobody wanted them
             buckets = by_reason.setdefault(row["reason"], {})
             buckets[row["bucket"]] = buckets.get(row["bucket"], 0.0) + row["dropped"]
         series = [
             Series(reason, sorted(buckets.items()), 1 + number % 6)
             for number, (reason, buckets) in enumerate(sorted(by_reason.items()))
         ]
-        picture = stack(self.frame, series, self.coarse, "messages lost by reason")
+        picture = '<p class="soft">None.</p>'
+        if series:
+            picture = stack(self.frame, series, self.coarse, "messages lost by reason")
         yield _card(
             "Messages lost",
-            f"by reason, in {each(self.coarse.total_seconds())}",
+            f"by reason, in {each(self.coarse.total_seconds())}; not those without a subscriber",
             _key(series) + picture,
         )
 
@@ -269,10 +250,6 @@ def _finding(finding: Finding) -> str:
     )
 
 
-def _tile(value: str, label: str, grade: str = "") -> str:
-    return f'<div class="tile {grade}"><b>{escape(value)}</b><span>{escape(label)}</span></div>'
-
-
 def _card(title: str, sub: str, inner: str) -> str:
     return (
         f'<section class="card"><h3>{escape(title)}</h3><p class="sub">{escape(sub)}</p>'
@@ -293,6 +270,11 @@ def _plot(
     *,
     show: Callable[[float], str] = short,
     powers: bool = False,
+    nothing: str = "No figures.",
 ) -> str:
-    key = _key(series) if len(series) > 1 else ""
-    return _card(title, sub, key + lines(frame, series, show, label=title, powers=powers))
+    """Return a plot, or the words ``nothing`` in its place. 0 has no place on powers of ten."""
+    drawn = [each for each in series if any(value > 0 or not powers for _, value in each.points)]
+    if not drawn:
+        return _card(title, sub, f'<p class="soft">{nothing}</p>')
+    key = _key(drawn) if len(series) > 1 else ""
+    return _card(title, sub, key + lines(frame, drawn, show, label=title, powers=powers))

@@ -23,11 +23,13 @@ main{max-width:1120px;margin:0 auto;padding:28px 20px 60px}
 h1{font-size:27px;line-height:1.2;margin:0;letter-spacing:-.01em}
 h2{font-size:20px;margin:40px 0 4px}h3{font-size:15px;margin:0}
 p{margin:4px 0}.soft,.sub{color:var(--soft)}.sub{font-size:13px;margin:1px 0 8px}
-.tiles{display:flex;flex-wrap:wrap;gap:12px;margin:18px 0}
+.tiles{display:flex;flex-wrap:wrap;gap:12px;margin:18px 0 8px}
 .card,.tile{background:var(--card);border:1px solid var(--line);border-radius:10px}
 .tile{flex:1 1 130px;padding:12px 14px}
 .tile b{display:block;font-size:25px;line-height:1.25;font-weight:620;letter-spacing:-.01em;
 font-variant-numeric:tabular-nums}.tile span{color:var(--soft);font-size:13px}
+.tile i{display:block;min-height:1.4em;font-style:normal;font-size:13px;
+font-variant-numeric:tabular-nums}
 .tile.bad b{color:var(--bad)}.tile.warn b{color:var(--warn)}
 .card{padding:14px 16px;margin:12px 0;min-width:0}
 .pair{display:grid;grid-template-columns:1fr 1fr;gap:12px}.pair .card{margin:0}
@@ -59,6 +61,8 @@ th,td{padding:6px 10px 6px 0;white-space:nowrap}tr+tr td{border-top:1px solid va
 vertical-align:middle;overflow:hidden}.meter i{display:block;height:8px;background:var(--c1)}
 .meter.warn i{background:var(--warn)}.meter.bad i{background:var(--bad)}
 footer{margin-top:40px;color:var(--soft);font-size:13px}
+@media (max-width:560px){main{padding:16px 12px 40px}.card{padding:12px}
+svg text{font-size:16px}svg.wide{width:900px;max-width:none}svg.wide text{font-size:13px}}
 @media print{.card,.tile{break-inside:avoid}}
 """
     + "".join(

@@ -7,6 +7,7 @@ from typing import Any
 from trio_stomp.base import rounded_size
 from trio_stomp.spark._results import Results
 from trio_stomp.spark._units import count, lasting, ms, share, short
+from trio_stomp.spark.reporting._figures import change
 from trio_stomp.spark.reporting._findings import REASONS, during, of_broker
 
 MOST_ROWS = 15
@@ -56,12 +57,18 @@ def _destinations(results: Results, broker: str) -> str:
         if row["stage"] == "delivery"
     }
     rows = sorted(of_broker(results["top_destinations"], broker), key=lambda row: -row["enqueued"])
+    before = results.before and of_broker(results.before["top_destinations"], broker)
+    old: dict[str, float] = {row["destination"]: row["enqueued"] for row in before or ()}
     most = max((row["enqueued"] for row in rows), default=0) or 1
 
     def time(name: str) -> Callable[[Row], str]:
         return lambda row: (
             ms(times[row["destination"]][name]) if row["destination"] in times else ""
         )
+
+    def changed(row: Row) -> str:
+        name = row["destination"]
+        return change(row["enqueued"], old[name]) if name in old else "new"
 
     return _table(
         "Busiest destinations",
@@ -71,6 +78,7 @@ def _destinations(results: Results, broker: str) -> str:
             ("destination", lambda row: escape(row["destination"]), False),
             ("", lambda row: _meter(row["enqueued"] / most, with_text=False), False),
             ("came in", lambda row: short(row["enqueued"]), True),
+            *([("change", changed, True)] if old else []),
             ("delivered", lambda row: short(row["delivered"]), True),
             ("lost", lambda row: count(row["dropped"]), True),
             ("bytes out", lambda row: rounded_size(row["bytes_out"]), True),
@@ -84,6 +92,8 @@ def _destinations(results: Results, broker: str) -> str:
 def _losses(results: Results, broker: str) -> str:
     sums: dict[tuple[str, str, str], int] = {}
     for row in of_broker(results["drops"], broker):
+        if row["reason"] == "no-subscriber":
+            continue  # nobody wanted them: a finding says how many
         place = row["reason"], row["destination"], row["user"]
         sums[place] = sums.get(place, 0) + row["dropped"]
     rows = [
