@@ -2,6 +2,7 @@
 
 import base64
 import faulthandler
+import re
 import warnings
 from collections.abc import Callable
 from datetime import UTC, datetime
@@ -30,10 +31,10 @@ if TYPE_CHECKING:
 pytestmark = [pytest.mark.spark, pytest.mark.full]
 
 NOTEBOOK = NOTEBOOK_FILE
-PATIENCE_S = 300
+PATIENCE_S = 900
 BEGIN_US = int(datetime(2026, 3, 14, tzinfo=UTC).timestamp()) * 1_000_000
 POINTS = """
-([len(seconds), len(waiting), len(worst), counts.shape[1]],
+([len(seconds), len(waiting), len(worst), len(times)],
  *(DateFormatter("%H:%M")(number) for number in axes.get_xlim()))
 """
 
@@ -57,19 +58,37 @@ def test_it_is_kept_without_output() -> None:
         assert cell.get("execution_count") is None
 
 
+def printed(notebook: Any) -> str:
+    return "".join(
+        output["text"]
+        for cell in notebook.cells
+        for output in cell.get("outputs", [])
+        if output.get("name") == "stdout"
+    )
+
+
+def test_it_needs_public_names_alone_and_has_parameters() -> None:
+    import nbformat
+
+    cells = nbformat.read(NOTEBOOK, 4).cells
+    assert not re.search(r"(from|import) +trio_stomp[.\w]*\._", "\n".join(c.source for c in cells))
+    (parameters,) = (cell for cell in cells if "parameters" in cell.metadata.get("tags", []))
+    assert re.findall(r"^(\w+) =", parameters.source, re.MULTILINE) == ["root", "day", "broker"]
+
+
 @pytest.fixture
 def execute(monkeypatch: pytest.MonkeyPatch) -> Callable[[Path], Any]:
     """Return a function that runs the notebook on tables, and returns the number of points of its
     plots."""
 
-    def run(root: Path) -> Any:
+    def run(root: Path, last_cell: str = POINTS) -> Any:
         monkeypatch.setenv("DIAG_ROOT", str(root))
         monkeypatch.setenv("DIAG_DAY", "2026-03-14")
         monkeypatch.setenv("PYTHONPATH", str(NOTEBOOK.parents[2]))
         import nbformat
 
         notebook = nbformat.read(NOTEBOOK, 4)
-        notebook.cells.append(nbformat.v4.new_code_cell(POINTS))
+        notebook.cells.append(nbformat.v4.new_code_cell(last_cell))
         # Starting a kernel and a second Spark may take longer than a test that hangs is given.
         faulthandler.cancel_dump_traceback_later()
         with warnings.catch_warnings():
@@ -114,4 +133,23 @@ def test_a_few_minutes_are_plots_too(
         delta(open_store(tmp_path)).insert(kind, rows)
     notebook = execute(tmp_path)
     assert len(outputs(notebook, "image/png")) == 4
-    assert outputs(notebook, "text/plain")[-1] == "([143, 143, 143, 0], '00:00', '00:23')"
+    assert outputs(notebook, "text/plain")[-1] == "([143, 143, 143, 0], '00:00', '00:24')"
+
+
+@pytest.mark.parametrize("has_process", [False, True], ids=["no-tables", "no-traffic"])
+def test_what_there_is_nothing_of_is_said_in_words(
+    diag_day: Path, tmp_path: Path, execute: Callable[[Path, str], Any], has_process: bool
+) -> None:
+    """Without tables, and of a broker that nobody used."""
+    expected = ["There was no traffic.", "Nothing waited.", "No delivery was timed."]
+    expected += ["No message was lost.", "There are no tables of destinations."]
+    if has_process:
+        rows = open_store(diag_day).dataset("process")
+        assert rows is not None
+        delta(open_store(tmp_path)).insert("process", rows.to_table().slice(0, 6))
+    else:
+        expected += ["has no tables of 2026-03-14", "There are no figures of the process."]
+    notebook = execute(tmp_path, "results is None")
+    assert [text for text in expected if text not in printed(notebook)] == []
+    assert len(outputs(notebook, "image/png")) == has_process
+    assert outputs(notebook, "text/plain")[-1] == str(not has_process)
