@@ -177,13 +177,13 @@ async def _open_node(*_: object) -> list[Entrance]:
 
 
 async def _open_link(
-    _settings: object, names: ClusterNames, stack: AsyncExitStack
+    _settings: object, offset: int, stack: AsyncExitStack, _tls: None
 ) -> tuple[Door, Contact]:
     """Stand for ``open_link``."""
     process = life()
     streets = process.fleet.network
     assert isinstance(streets, Streets)
-    port = names.partition + 1
+    port = offset + 1
     door = streets.open_door(process.name, port)
     stack.push_async_callback(trio.aclose_forcefully, door)
     return door, Contact(process.name, process.name, port, f"secret{id(process)}")
