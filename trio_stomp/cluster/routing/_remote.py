@@ -146,7 +146,11 @@ class RemoteLink:
             with trio.move_on_after(PART * _link.BEAT_S) as idle:
                 await self._wake.wait()
             if idle.cancelled_caught and not self._output:
-                self.wire.send_nowait(b"\n")  # without room, other bytes are on their way
+                if upstream.is_over:
+                    return
+                # As any output: not every wire sends something without waiting.
+                upstream.charge(1)
+                self._output.append(b"\n")
 
 
 async def open_remote(
