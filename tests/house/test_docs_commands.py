@@ -86,6 +86,7 @@ NOT_RUN = {
     ("operate/analysis.md", "spark-submit"): SPARK,
     ("operate/spark.md", "trio-stomp tables"): "it never ends: tests/unit/cli/test_cli_tables.py",
     ("operate/spark.md", "pip install"): INSTALLS,
+    ("operate/spark.md", "python -m venv old"): INSTALLS,
     ("operate/spark.md", "git archive"): SPARK,
     ("operate/spark.md", "export SPARK_CONF_DIR"): SPARK,
     ("operate/spark.md", "SPARK_REMOTE="): SPARK,

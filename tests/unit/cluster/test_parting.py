@@ -9,7 +9,6 @@ import pytest
 from tests.support.stores import ignore
 from trio_stomp.base import OptionError
 from trio_stomp.broker import dialect
-from trio_stomp.broker.forwarding import check_none
 from trio_stomp.cluster.routing import Parting, Placement
 from trio_stomp.store import (
     Append,
@@ -17,10 +16,8 @@ from trio_stomp.store import (
     JournalStore,
     Keep,
     MemoryStore,
-    PlaceState,
     Put,
     Record,
-    StoreError,
     Turn,
 )
 from trio_stomp.store.tools import export_lines, import_lines, open_view
@@ -163,9 +160,3 @@ def test_messages_for_other_partitions_stay_in_that_by_which_others_know_them(
 def test_ids_of_messages_begin_with_their_partition(part: Part) -> None:
     stores = part(Keep("identity", "12_xs"))
     assert [each.state().settings["identity"] for each in stores] == ["0_xs", "1_xs", "2_xs"]
-
-
-def test_a_broker_without_partitions_refuses_messages_for_others() -> None:
-    check_none({("queue:/queue/a", 4): PlaceState(3, 3, 1)})
-    with pytest.raises(StoreError, match="has 2 messages of transactions for other partitions"):
-        check_none({("forwards:", 4): PlaceState(2, 3, 1)})

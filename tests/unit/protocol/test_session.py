@@ -273,6 +273,15 @@ def test_a_1_0_session_has_no_heartbeats(header: bytes) -> None:
     assert event.heartbeats == session.heartbeats == NO_HEARTBEATS
 
 
+@every_version
+def test_a_node_that_relays_a_client_gets_the_heartbeats_that_it_asks_for(version: Version) -> None:
+    session = make_session(codecs=make_codecs(ProtocolOptions(heartbeat_send_ms=60_000)))
+    session.is_relayed = True
+    (event,) = session.receive_data(connect(version, b"heart-beat:5000,5000"))
+    assert isinstance(event, Opened)
+    assert (event.heartbeats.send_every_s, event.heartbeats.expect_every_s) == (5.0, 5.0)
+
+
 def test_a_refused_connect_leaves_no_half_open_session() -> None:
     session = make_session()
     refusal(session, connect(STOMP_1_2, b"heart-beat:x"))

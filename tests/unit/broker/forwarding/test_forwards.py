@@ -8,6 +8,8 @@ from tests.support.core import Actor, run_of
 from tests.support.durable_fakes import DurableBench
 from tests.support.owners import ALICE, Q, enters, rules
 from trio_stomp.base import MemoryBudget
+from trio_stomp.broker.forwarding import check_none
+from trio_stomp.store import PlaceState, StoreError
 
 FAR, FARTHER = "/queue/far", "/topic/far"
 STORED = (("persistent", "true"),)
@@ -214,3 +216,9 @@ def test_the_end_of_schedules_stays_here(core: DurableBench) -> None:
     sender.sends("ActiveMQ.Scheduler.Management", "", AMQ_SCHEDULER_ACTION="REMOVEALL")
     assert commands(sender) == []
     assert kept(core) == []
+
+
+def test_a_broker_without_partitions_refuses_messages_for_others() -> None:
+    check_none({("queue:/queue/a", 4): PlaceState(3, 3, 1)})
+    with pytest.raises(StoreError, match="has 2 messages of transactions for other partitions"):
+        check_none({("forwards:", 4): PlaceState(2, 3, 1)})
