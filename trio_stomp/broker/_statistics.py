@@ -78,6 +78,7 @@ class Statistics:
       durables: Durable subscriptions, the oldest first.
       wildcards: Wildcard subscriptions.
       quota_refusals: ERRORs because a quota was full.
+      forwards_waiting: SENDs whose messages other brokers do not have yet.
       lost_events: Events beyond the limit of one turn.
     """
 
@@ -90,6 +91,7 @@ class Statistics:
     messages: MessageFigures
     stale: StaleFigures
     quota_refusals: int
+    forwards_waiting: int
     lost_events: int
     _table: Destinations
     _stale_queue: StaleQueue
@@ -168,6 +170,7 @@ def statistics(broker: BrokerAssembly) -> Statistics:
             dropped=totals.dropped,
         ),
         quota_refusals=broker.quotas.refused,
+        forwards_waiting=len(broker.forwards.waiting),
         lost_events=broker.events.lost,
         table=broker.destinations,
         stale_queue=broker.stale,

@@ -367,7 +367,7 @@ class BrokerCollector:
             sum_value=figures.append_s,
         )
         yield counter("cluster_records", "Records appended to the cluster's log.", figures.records)
-        waiting = len(self.server.broker.forwards.waiting)
+        waiting = self.server.broker.statistics().forwards_waiting
         text = "SENDs whose messages other partitions do not have yet."
         yield gauge("cluster_forwards_waiting", text, waiting)
         owns = [((each.node,), each.role == "owner") for each in nodes]
