@@ -149,6 +149,9 @@ def test_two_thousand_queues_and_five_thousand_connections(chromium: Chromium) -
     options = ("--diag-interval-s", "5")
     with running_broker(*options) as port, crowd(port), chromium.page(url(port)) as page:
         live(page)
+        # Figures come every 5 s: the views are measured once they have the whole crowd.
+        go_to(page, "destinations")
+        shows(page, "#destinations-count", "2,0")
         took = {}
         for address, place, text in (
             ("connections", "#connections-count", "5,00"),
