@@ -34,7 +34,7 @@ SAMPLE = ROOT / "tests" / "data" / "diag_day"
 DAY, DAY_BEFORE = "2026-03-14", "2026-03-13"
 DAY_US = 86_400_000_000
 LESS = 0.8
-"""What the counters of the day before are multiplied with."""
+"""The factor of the counters of the invented day before."""
 
 LOOKS = {"light": (1160, 1150), "dark": (1160, 1150), "narrow": (400, 1150)}
 """Width and height of each picture."""

@@ -208,13 +208,8 @@ async def test_without_its_engine_a_broker_may_refuse_persistent_messages(
         for node in (owner, standby):
             await eventually(partial(is_ready, node, b"200 "))
 
-        async def is_stored() -> bool:
-            # On a busy machine the engine may be silent for longer than DOUBT_S again.
-            client = await here.client(standby)
-            await client.send("SEND", headers, b"stored")
-            return (await client.receive()).command == "RECEIPT"
-
-        await eventually(is_stored)
+        # On a busy machine the engine may be silent for longer than DOUBT_S again.
+        await eventually(partial(here.accepts, standby, QUEUE, b"stored"))
         first = await here.take(await here.owner(), 1)
         if first == [b"in doubt"]:  # unless the standby was faster than the owner's last attempt
             first = await here.take(await here.owner(), 1)

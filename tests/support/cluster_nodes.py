@@ -151,6 +151,12 @@ class Cluster:
     async def put(self, node: Node, *bodies: bytes) -> None:
         await (await self.client(node)).publish(QUEUE, *bodies, headers=STORED, receipt=True)
 
+    async def accepts(self, node: Node, destination: str, body: bytes) -> bool:
+        """Send a persistent message, and return whether it was stored or refused."""
+        client = await self.client(node)
+        await client.send("SEND", {"destination": destination, "receipt": "r", **STORED}, body)
+        return (await client.receive()).command == "RECEIPT"
+
     async def take(self, node: Node, count: int) -> list[bytes]:
         client = await self.client(node)
         subscribe = {"destination": QUEUE, "id": "1", "ack": "client-individual"}

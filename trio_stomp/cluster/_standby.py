@@ -31,7 +31,7 @@ HAVE_STATE = OWNER, STANDBY, READING
 
 @define(eq=False, repr=False)
 class Standby:
-    """What a node does for a partition in the times when another one owns it.
+    """Follows or watches a partition while another node owns it.
 
     Args:
       names: The names of the streams and subjects.

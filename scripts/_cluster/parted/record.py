@@ -1,4 +1,4 @@
-"""What clients of a simulated cluster with partitions sent and got, and the promises about it."""
+"""A record of what clients of simulated partitions sent and got, and checks of it."""
 
 from collections.abc import Callable, Hashable, Sequence
 

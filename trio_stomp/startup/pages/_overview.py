@@ -8,15 +8,13 @@ import json
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-import trio
 from attrs import frozen
 
-from trio_stomp.base import Identity, innermost
+from trio_stomp.base import Identity
 from trio_stomp.broker import Action
 from trio_stomp.server import Send
 from trio_stomp.startup.pages._exchange import (
     Absent,
-    Answer,
     Partition,
     Place,
     as_get,
@@ -74,29 +72,20 @@ class WholeOverview:
           HttpError: A partition has no owner.
         """
         request = as_get(with_query(self.request, self.request.target.partition("?")[2]))
-        found: dict[str, list[Answer | None]] = {}
-
-        async def ask(name: str, places: Sequence[Place]) -> None:
-            found[name] = await ask_all(places, request, identity)
-
-        try:
-            async with trio.open_nursery() as tasks:
-                tasks.start_soon(ask, "partitions", self.partitions)
-                tasks.start_soon(ask, "nodes", self.nodes)
-        except BaseExceptionGroup as group:
-            raise innermost(group) from None
-        for place, answer in zip(self.partitions, found["partitions"], strict=True):
+        count = len(self.partitions)
+        found = await ask_all([*self.partitions, *self.nodes], request, identity)
+        for place, answer in zip(self.partitions, found[:count], strict=True):
             if answer is None:
                 raise Absent(place)
         # A node that was lost a moment ago has no sessions any more.
-        answers = {name: [one for one in each if one is not None] for name, each in found.items()}
-        refused = [each for some in answers.values() for each in some if each.status != 200]
-        if refused:
-            await send(refused[0].data)
-            return
-        partitions, nodes = ([each.record() for each in answers[name]] for name in answers)
+        answers = [each for each in found if each is not None]
+        for each in answers:
+            if each.status != 200:
+                await send(each.data)
+                return
+        records = [each.record() for each in answers]
         owners = [each.owner for each in self.partitions]
-        text = json.dumps(whole(partitions, nodes, owners)) + "\n"
+        text = json.dumps(whole(records[:count], records[count:], owners)) + "\n"
         is_head = self.request.method == "HEAD"
         await send(encode_response(200, HEADERS, text.encode(), head_only=is_head))
 

@@ -1,4 +1,4 @@
-"""Who answers a request to a node with partitions.
+"""Routes requests to a node with partitions to the brokers that answer them.
 
 A request is for the partition of its parameter ``partition``, or for the node of its parameter
 ``node``; else for the partition of the destination or message that it names. Lists and the overview
@@ -125,7 +125,7 @@ class Requests:
             return OfSession(request, self.peers.all())
         if name in _OF_THIS_NODE or path == _METRICS:
             return self._own(request)
-        return self._relayed(request, self._partitions[self._partition(pairs)])
+        return self._relayed(request, self._partitions[self._partition(given)])
 
     def _list(self, name: str, request: HttpRequest) -> WebOperation:
         kind = KINDS[name]
@@ -156,13 +156,12 @@ class Requests:
             )
         return peers[name]
 
-    def _partition(self, pairs: Sequence[tuple[str, str]]) -> int:
+    def _partition(self, given: Mapping[str, str]) -> int:
         """Return the partition of the destination or message that a request names, or 0.
 
         Raises:
           HttpError: The destination is invalid.
         """
-        given = dict(pairs)
         for name in _NAMING:
             if name in given:
                 try:
