@@ -357,7 +357,7 @@ async def test_states_are_compared_while_messages_come(
         load.cancel_scope.cancel()
 
 
-async def test_a_difference_of_users_or_policies_is_reported(
+async def test_a_difference_of_users_policies_or_followers_is_reported(
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
@@ -365,16 +365,17 @@ async def test_a_difference_of_users_or_policies_is_reported(
 ) -> None:
     monkeypatch.setattr("trio_stomp.cluster._node.CHECK_S", 0.2)
     async with cluster(tmp_path, 1) as here:
-        other = await here.start("other", anonymous="always", ttl_ms=5)
+        other = await here.start("other", anonymous="always", ttl_ms=5, cluster_followers=1)
         owner = await here.owner()
         code, shown = await tool(here, capsys)("status")
-        assert (code, "other has other users, policies than the owner" in shown) == (0, True)
+        assert (code, "users, policies, cluster_followers than the owner" in shown) == (0, True)
 
         async def is_measured() -> bool:
             return b'cluster_node_differs{node="other"} 1.0' in await other.page("/metrics")
 
         await eventually(is_measured)
-        assert caplog.text.count("other has other users, policies than this one") == 1
+        reported = "other has other users, policies, cluster_followers than this one"
+        assert caplog.text.count(reported) == 1
         measured = await owner.page("/metrics")
         assert b'cluster_node_owner{node="n0"} 1.0' in measured
         assert json.loads((await owner.page("/varz")).partition(b"\r\n\r\n")[2])["cluster"]["epoch"]

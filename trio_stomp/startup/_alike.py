@@ -1,4 +1,4 @@
-"""Digests of the configuration that all nodes of a cluster share: users, rules and policies."""
+"""Digests of the configuration that all nodes of a cluster share."""
 
 import json
 from collections.abc import Mapping
@@ -11,7 +11,7 @@ from trio_stomp.config import Settings
 
 
 def digests(settings: Settings) -> Mapping[str, str]:
-    """Return the digests of a node's users, rules and policies. Blocks.
+    """Return the digests of a node's users, rules, policies and number of followers. Blocks.
 
     They depend on the contents of files, not on their names. Limits and certificates may differ.
     """
@@ -27,6 +27,7 @@ def digests(settings: Settings) -> Mapping[str, str]:
             asdict(settings.broker),
             [(each, asdict(policy)) for each, policy in settings.destinations],
         ),
+        "cluster_followers": _digest(settings.cluster.cluster_followers),
     }
 
 

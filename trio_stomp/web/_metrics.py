@@ -381,7 +381,7 @@ class BrokerCollector:
         clients = [((each.node,), each.clients) for each in nodes]
         yield from gauges("cluster_node_clients", "Clients that a node relays.", label, clients)
         differs = [((each.node,), bool(each.differs)) for each in nodes]
-        text = "Whether a node has other users, rules or policies than the owner."
+        text = "Whether a node has other users, rules, policies or followers than the owner."
         yield from gauges("cluster_node_differs", text, label, differs)
 
 
