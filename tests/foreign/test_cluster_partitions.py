@@ -233,6 +233,55 @@ async def test_every_node_answers_for_all_partitions_and_nodes(
             assert b"400 " in await node.page("/api/v1/queues?limit=1001")
 
 
+async def test_a_subscription_with_a_wildcard_is_counted_and_listed_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("trio_stomp.startup._partitions.BALANCE_S", 0.2)
+    monkeypatch.setattr("trio_stomp.startup.pages._peers.LOOK_S", 0.2)
+    async with calm(tmp_path) as here:
+        await eventually(partial(are_spread, here))
+        first, second = here.nodes
+        client = await here.client(second)
+        each = {"ack": "client-individual"}
+        durable = {**each, "durable": "true", "auto-delete": "false"}
+        for number, (name, headers) in enumerate(
+            [("/queue/>", each), ("/topic/*", durable), ("/topic/*", {}), (NAMES[2], each)]
+        ):
+            subscribe = {"destination": name, "id": f"{number}", "receipt": "s", **headers}
+            await client.send("SUBSCRIBE", subscribe)
+            await client.receive_until_receipt("s")
+        await put(here, first, b"x")
+        await eventually(partial(sees_both, first))
+
+        async def are_out() -> bool:
+            listed = await answer(first, "/api/v1/subscriptions")
+            unacked = {one["subscription_id"]: one["unacked"] for one in listed["subscriptions"]}
+            return sum(unacked.values()) == len(NAMES)
+
+        await eventually(are_out)
+        listed = await answer(first, "/api/v1/subscriptions")
+        ids = [one["subscription_id"] for one in listed["subscriptions"]]
+        assert (sorted(ids), listed["total"], listed["count"]) == (["0", "1", "2", "3"], 4, 4)
+        session = listed["subscriptions"][0]["session_id"]
+        shown = await answer(first, f"/api/v1/connection?session={session}")
+        assert (shown["total"], len(shown["subscriptions"])) == (4, 4)
+        listed = await answer(first, "/connz?sort=subscriptions&state=open&limit=1")
+        assert [one["subscriptions"] for one in listed["connections"]] == [4]
+        listed = await answer(first, "/api/v1/durables")
+        assert (listed["total"], [one["name"] for one in listed["durables"]]) == (1, ["1"])
+        overview = await answer(first, "/varz")
+        assert (overview["session"]["subscriptions"], overview["wildcards"]) == (4, 2)
+        copies = await answer(first, "/api/v1/subscriptions?partition=1&copies=1")
+        assert {one["subscription_id"] for one in copies["subscriptions"]} == {"0", "1", "2"}
+        measured = 0.0
+        for node in here.nodes:
+            page = (await node.page("/metrics")).partition(b"\r\n\r\n")[2].decode()
+            for family in text_string_to_metric_families(page):
+                if family.name == "trio_stomp_subscriptions":
+                    measured += sum(sample.value for sample in family.samples)
+        assert measured == 4
+
+
 async def test_any_node_shows_and_closes_a_connection_of_another(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

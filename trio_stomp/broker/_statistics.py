@@ -76,7 +76,10 @@ class Statistics:
       clients: Connected clients.
       past: The sums of the destinations that were forgotten.
       durables: Durable subscriptions, the oldest first.
-      wildcards: Wildcard subscriptions.
+      subscriptions: Subscriptions that this broker counts: not those that another broker of the
+        cluster has, too, and counts.
+      copies: The others.
+      wildcards: Wildcard subscriptions that this broker counts.
       quota_refusals: ERRORs because a quota was full.
       forwards_waiting: SENDs whose messages other brokers do not have yet.
       lost_events: Events beyond the limit of one turn.
@@ -87,6 +90,7 @@ class Statistics:
     past: Destination
     durables: Things[Binding]
     subscriptions: int
+    copies: int
     wildcards: int
     messages: MessageFigures
     stale: StaleFigures
@@ -156,7 +160,8 @@ def statistics(broker: BrokerAssembly) -> Statistics:
         destinations=broker.destinations,
         past=broker.destinations.past,
         durables=broker.bindings.durables,
-        subscriptions=len(broker.subscriptions),
+        subscriptions=len(broker.subscriptions) - broker.subscriptions.copies,
+        copies=broker.subscriptions.copies,
         wildcards=broker.destinations.wildcards,
         messages=_messages(broker),
         stale=StaleFigures(

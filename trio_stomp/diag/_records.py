@@ -65,7 +65,7 @@ def connection_record(connection: "Connection", now: float, wall_now: float) -> 
         "stomp_version": session.version.name if connection.is_open else "",
         "state": connection_state(connection),
         "connected_at": timestamp(wall_now - (now - connection.opened_at)),
-        "subscriptions": len(client.subscriptions),
+        "subscriptions": len(client.subscriptions) + client.elsewhere,
         "frames_in_total": connection.frames_in,
         "frames_out_total": outbox.frames_out,
         "bytes_in_total": connection.bytes_in,

@@ -36,7 +36,10 @@ def names_of(table: schema.Table) -> set[str]:
     [
         ("/connz?limt=5", "unknown parameter 'limt'; did you mean limit?"),
         ("/subsz?ofset=1", "unknown parameter 'ofset'; did you mean offset?"),
-        ("/subsz?zzz=1", "unknown parameter 'zzz'; known are session, state, limit, offset"),
+        (
+            "/subsz?zzz=1",
+            "unknown parameter 'zzz'; known are session, state, copies, limit, offset",
+        ),
         ("/varz?limit=5", "unknown parameter 'limit'; this page has none"),
         ("/connz?limit=5&limit=6", "the parameter limit is given twice; leave one out"),
         ("/connz?limit=0", "limit is '0', but must be a whole number from 1 to 1000"),

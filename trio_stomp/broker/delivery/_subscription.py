@@ -81,6 +81,8 @@ class Client:
     network: str = ""
     quota: Quota | None = None
     subscriptions: "dict[str, Subscription]" = field(factory=dict)
+    elsewhere: int = 0
+    """The number of its subscriptions that other brokers have: the owners of partitions."""
     tags: "dict[bytes, Subscription]" = field(factory=dict)
     """Subscriptions by the tag in their message ids, to find the delivery of an ACK."""
     lent: dict[int, tuple[AnyConsumer, int]] | None = None
@@ -145,6 +147,7 @@ class Subscription:
       prefix: The first half of each MESSAGE.
       selector: The selector; None = all messages.
       no_local: Skip messages of its own connection.
+      is_copy: Another broker of the cluster has it, too, and counts it.
     """
 
     client: Client
@@ -157,6 +160,7 @@ class Subscription:
     prefix: bytes
     selector: "Selector | None" = None
     no_local: bool = False
+    is_copy: bool = False
     cost: int = 0
     """Bytes of tables charged until it ends, without its selector."""
     quota: Quota | None = field(init=False)
@@ -228,6 +232,7 @@ class AnyBinding(Protocol):
     targets: list[Target]
     durable: str
     owner: str
+    is_copy: bool
     selector: "Selector | None"
     is_plain: bool
     is_ended: bool

@@ -81,6 +81,8 @@ class Destinations:
     turns: Turns = field(factory=Turns)
     lent: SharedRecipients = field(init=False)
     _generation: int = 0
+    _copied: int = 0
+    """Wildcard subscriptions that another broker of the cluster counts."""
     _is_looking: bool = False
     """A long list is being looked up in pieces. One at a time, to bound memory."""
 
@@ -95,8 +97,8 @@ class Destinations:
 
     @property
     def wildcards(self) -> int:
-        """Return the number of wildcard subscriptions."""
-        return len(self._wildcards)
+        """Return the number of wildcard subscriptions, without those that another broker counts."""
+        return len(self._wildcards) - self._copied
 
     @property
     def changes(self) -> int:
@@ -245,6 +247,7 @@ class Destinations:
             self._outdate(destination)
         else:
             self._wildcards.add(pattern, member)
+            self._copied += member.is_copy
             self.note_change()
 
     def remove(self, member: Member, name: str, pattern: Pattern | None) -> None:
@@ -256,6 +259,7 @@ class Destinations:
             self.note_idle(destination)
         else:
             self._wildcards.remove(pattern, member)
+            self._copied -= member.is_copy
             self.note_change()
 
     def note_idle(self, destination: Destination) -> None:

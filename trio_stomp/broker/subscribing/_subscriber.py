@@ -1,6 +1,6 @@
 """SUBSCRIBE: the subscriptions of all clients, from beginning to end."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 from attrs import define, field
 
@@ -34,7 +34,7 @@ from trio_stomp.broker.streams import Streams
 from trio_stomp.broker.subscribing._kinds import charge, kind_of, refund, stream_of
 from trio_stomp.broker.subscribing._reply_queues import needed, replaced, with_id
 from trio_stomp.broker.topics import Binding, Bindings, InitialDelivery
-from trio_stomp.frames import encode_receipt, subscription_prefix
+from trio_stomp.frames import Headers, encode_receipt, subscription_prefix
 from trio_stomp.protocol import Subscribed
 
 
@@ -58,6 +58,12 @@ class Subscriptions:
     boot: str
     streams: Streams
     log: Log | None = None
+    is_copy: Callable[[Sequence[str], Headers], bool] | None = None
+    """Returns whether another broker of the cluster has a subscription with these destinations and
+    headers, too, and counts it; None = there are no others.
+    """
+    copies: int = 0
+    """The number of subscriptions that others count."""
     _all: dict[Subscription, None] = field(factory=dict)
     _number: int = 0
 
@@ -122,6 +128,7 @@ class Subscriptions:
         client.subscriptions[key] = subscription
         client.tags[tag.encode()] = subscription
         self._all[subscription] = None
+        self.copies += subscription.is_copy
         self.events.record("subscribe", client, destination=event.destination)
         return self._begin(subscription, kind, options, event.receipt, now)
 
@@ -199,6 +206,7 @@ class Subscriptions:
             prefix=prefix,
             selector=selector,
             no_local=options.no_local,
+            is_copy=self.is_copy is not None and self.is_copy(self._names(event), event.headers),
         )
 
     def _begin_when_safe(
@@ -254,10 +262,13 @@ class Subscriptions:
           ProtocolError: one is invalid, or private to another connection.
         """
         targets: list[Target] = []
-        for name in resolve(event.destination, self.dialect, routing_of(event.headers)):
+        for name in self._names(event):
             pattern = compile_pattern(name, self.dialect.wildcards)
             targets.append((self.temporary.consumed_name(client, name, pattern), pattern))
         return targets
+
+    def _names(self, event: Subscribed) -> Sequence[str]:
+        return resolve(event.destination, self.dialect, routing_of(event.headers))
 
     def _as_stream(
         self, client: Client, event: Subscribed, targets: list[Target], options: SubscribeOptions
@@ -350,6 +361,7 @@ class Subscriptions:
         del client.subscriptions[subscription.key]
         del client.tags[subscription.tag.encode()]
         del self._all[subscription]
+        self.copies -= subscription.is_copy
         consumer, binding = subscription.consumer, subscription.binding
         if not isinstance(consumer, Consumer):
             for name, pattern in subscription.targets:

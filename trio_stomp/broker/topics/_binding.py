@@ -46,6 +46,8 @@ class Binding:
     no_local: bool = False
     owner: str = ""
     """The user who created the durable subscription; "" = there were no logins."""
+    is_copy: bool = False
+    """Another broker of the cluster has it, too, and counts it."""
     is_plain: bool = False
     version_index: int = 2
     cost: int = 0

@@ -286,6 +286,7 @@ class Bindings:
             selector=subscription.selector,
             selector_text=options.selector,
             no_local=subscription.no_local,
+            is_copy=subscription.is_copy,
         )
         binding.quota = quota
         if name:

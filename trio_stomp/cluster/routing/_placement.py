@@ -12,7 +12,7 @@ from zlib import crc32
 from attrs import define, field
 
 from trio_stomp.base import OptionError, ProtocolError
-from trio_stomp.broker import Broker
+from trio_stomp.broker import Broker, PolicyBook
 from trio_stomp.broker.names import (
     DIAG_STREAM,
     EXPLAIN,
@@ -67,6 +67,10 @@ def make_core(
     begin_name = temporary.begin_name
     temporary.begin_name = lambda client: mark(partition) + begin_name(client)
     broker.forwards.is_elsewhere = lambda name: placement.lacks(partition, name)
+    grammar = broker.dialect.wildcards
+    broker.subscriptions.is_copy = lambda names, headers: (
+        placement.holders(names, grammar, broker.book, headers)[0] != partition
+    )
     return broker
 
 
@@ -170,6 +174,26 @@ class Placement:
         if compile_pattern(name, grammar) is not None:
             return self.all
         return (self.of(name),)
+
+    def holders(
+        self, names: Sequence[str], grammar: str, book: PolicyBook, headers: Headers = ()
+    ) -> tuple[int, ...]:
+        """Return the partitions that have a subscription. The first one counts it.
+
+        Args:
+          names: The native names of its destinations.
+          grammar: The wildcard grammar.
+          book: The policies: any partition may have dead letters of others.
+          headers: The headers of the SUBSCRIBE.
+
+        Raises:
+          ProtocolError: As ``sources``.
+        """
+        found = set[int]()
+        for name in names:
+            is_shared = any(policy.dead_letter == name for _, policy in book.policies)
+            found.update(self.all if is_shared else self.sources(name, grammar, headers))
+        return tuple(sorted(found))
 
     def _chosen(self, headers: Headers) -> tuple[int, ...]:
         """Return the partition that the header ``x-partition`` names, or none without it."""

@@ -107,9 +107,12 @@ class Requests:
           ProtocolError: The destination is invalid.
         """
         partitions = self._sources(event.destination, event.headers)
+        key = f"\0{event.destination}"
         if event.id is not None:
             # The owner of a subscription with this id refuses another one.
-            partitions = route.subscriptions.setdefault(event.id, partitions)
+            key, partitions = event.id, route.subscriptions.get(event.id, partitions)
+        route.subscriptions[key] = partitions
+        route.client.elsewhere = len(route.subscriptions)
         if len(partitions) > 1 and event.ack == "client" and event.id is not None:
             route.cumulative.add(event.id, route.client.rules)
             for partition in partitions:
@@ -123,13 +126,7 @@ class Requests:
           ProtocolError: The destination is invalid.
         """
         names = resolve(destination, self.dialect, routing_of(headers))
-        grammar, found = self.dialect.wildcards, set[int]()
-        for name in names:
-            is_shared = any(policy.dead_letter == name for _, policy in self.book().policies)
-            found.update(
-                self.placement.all if is_shared else self.placement.sources(name, grammar, headers)
-            )
-        return tuple(sorted(found))
+        return self.placement.holders(names, self.dialect.wildcards, self.book(), headers)
 
     def unsubscribe(self, route: Route, event: Unsubscribed) -> None:
         """Route an UNSUBSCRIBE.
@@ -143,6 +140,8 @@ class Requests:
             route.cumulative.remove(event.id, route.client.rules)
         if not partitions and event.destination is not None:
             partitions = self._sources(event.destination, event.headers)
+            route.subscriptions.pop(f"\0{event.destination}", None)
+        route.client.elsewhere = len(route.subscriptions)
         if not partitions and event.id is None:
             raise ProtocolError(
                 "header-missing",

@@ -44,7 +44,7 @@ class Route:
       opened: Its CONNECT.
       upstreams: Its connections to owners, by partition.
       receipts: The outstanding RECEIPTs, in the order of its frames.
-      subscriptions: The partitions of its subscriptions by id.
+      subscriptions: The partitions of its subscriptions by id; by NUL and destination without one.
       transactions: The partition of each open transaction with an ACK.
       asked: A COMMIT of which other owners were asked whether the client may send to them, and
         their answers.

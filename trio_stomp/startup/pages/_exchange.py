@@ -179,9 +179,9 @@ async def ask_all(
     return [found[number] for number in range(len(places))]
 
 
-def as_get(request: HttpRequest) -> HttpRequest:
-    """Return a HEAD as a GET, whose answer has the figures."""
-    return HttpRequest("GET", request.target, request.headers, request.http_version)
+def as_get(request: HttpRequest, target: str = "") -> HttpRequest:
+    """Return a HEAD as a GET, whose answer has the figures; for another target if one is given."""
+    return HttpRequest("GET", target or request.target, request.headers, request.http_version)
 
 
 def _chosen(request: HttpRequest, place: Place) -> HttpRequest:

@@ -11,7 +11,7 @@ from types import MappingProxyType
 from typing import Any
 from urllib.parse import parse_qsl, urlencode
 
-from attrs import define, frozen
+from attrs import define, evolve, frozen
 
 from trio_stomp.base import Identity
 from trio_stomp.broker import Action
@@ -20,7 +20,7 @@ from trio_stomp.startup.pages._exchange import Absent, Answer, Place, as_get, as
 from trio_stomp.startup.pages._peers import NODE, Peer
 from trio_stomp.transport import HttpError, HttpRequest, encode_response
 from trio_stomp.web import Number
-from trio_stomp.web.management.requests import LIMIT, OFFSET
+from trio_stomp.web.management.requests import COPIES, LIMIT, OFFSET
 
 HEADERS = (("Content-Type", "application/json"), ("Cache-Control", "no-store"))
 
@@ -51,11 +51,13 @@ class Kind:
       orders: The keys of its orders by their names; another order is that of each part, one part
         after the other.
       label: The field that each record gets, with the partition or node that it is of.
+      added: The figures of a record to which those of its copies in other partitions are added.
     """
 
     title: str
     orders: Mapping[str, Key] = MappingProxyType({})
     label: str = "partition"
+    added: Sequence[str] = ()
 
 
 _OLDEST = _by("connected_at")
@@ -103,14 +105,16 @@ KINDS: Mapping[str, Kind] = MappingProxyType(
         "queues": Kind("queues", QUEUES),
         "destinations": Kind("destinations", DESTINATIONS),
         "streams": Kind("streams", {"name": _by("stream")}),
-        "subscriptions": Kind("subscriptions"),
-        "durables": Kind("durables"),
+        "subscriptions": Kind("subscriptions", added=("waiting", "unacked")),
+        "durables": Kind("durables", added=("waiting", "unacked")),
         "schedules": Kind("schedules"),
         "last-values": Kind("last_values", _NAME),
         "connections": Kind("connections", CONNECTIONS, NODE),
     }
 )
 """The lists that are merged, by the names of their requests."""
+_SAME = ("session_id", "subscription_id", "name", "client_id", "owner", "destination")
+"""The fields by which a subscription and its copies in other partitions are recognized."""
 _SUMS = ("total", "wildcards", "destinations")
 """Numbers beside a list that are added."""
 
@@ -205,6 +209,21 @@ class MergedList:
 
     async def run(self, identity: Identity, send: Send, _body: bytes) -> None:
         """Implement ``WebOperation.run``."""
+        try:
+            text = json.dumps(await self.merged(identity)) + "\n"
+        except Refused as refused:
+            await send(refused.answer.data)
+            return
+        is_head = self.request.method == "HEAD"
+        await send(encode_response(200, HEADERS, text.encode(), head_only=is_head))
+
+    async def merged(self, identity: Identity) -> Record:
+        """Return the list for a user.
+
+        Raises:
+          HttpError: A partition has no owner, or a parameter is wrong.
+          Refused: A broker refuses.
+        """
         pairs = parse_qsl(self.request.target.partition("?")[2], keep_blank_values=True)
         given = dict(pairs)
         offset, limit = _number(given, OFFSET), _number(given, LIMIT)
@@ -214,17 +233,11 @@ class MergedList:
             Part(self.kind, place, label=label, request=self.request, identity=identity, page=page)
             for place, label in self.places
         ]
-        try:
-            text = await self._merged(parts, pairs, offset, limit)
-        except Refused as refused:
-            await send(refused.answer.data)
-            return
-        is_head = self.request.method == "HEAD"
-        await send(encode_response(200, HEADERS, text.encode(), head_only=is_head))
+        return await self._merged(parts, pairs, offset, limit)
 
     async def _merged(
         self, parts: Sequence[Part], pairs: Sequence[tuple[str, str]], offset: int, limit: int
-    ) -> str:
+    ) -> Record:
         heads = [(each, await each.head(pairs)) for each in parts]
         parts = [each for each, first in heads if first is not None]
         firsts = [first for _, first in heads if first is not None]
@@ -251,7 +264,23 @@ class MergedList:
                 heapq.heapreplace(heap, (key(following), number, following))
         for records in rest:
             await records.aclose()
-        return json.dumps(self._fields(firsts, given=(offset, limit), found=found)) + "\n"
+        if self.kind.added and found and COPIES.name not in dict(pairs):
+            await self._add_copies(parts, [*pairs, (COPIES.name, "1")], found)
+        return self._fields(firsts, given=(offset, limit), found=found)
+
+    async def _add_copies(
+        self, parts: Sequence[Part], pairs: Sequence[tuple[str, str]], found: Sequence[Record]
+    ) -> None:
+        """Add the figures of copies to records. This reads all copies, a thousand at a time."""
+        known = {_same(each): each for each in found}
+        for part in [evolve(each, page=LIMIT.most) for each in parts]:
+            first = await part.head(pairs)
+            assert first is not None  # for it is a partition
+            async for record in part.records(pairs, first):
+                mine = known.get(_same(record), {})
+                for name in self.kind.added:
+                    if mine.get(name) is not None:
+                        mine[name] += record[name] or 0
 
     def _fields(
         self, firsts: Sequence[Record], *, given: tuple[int, int], found: list[Record]
@@ -269,6 +298,10 @@ class MergedList:
         fields["offset"], fields["limit"], fields["count"] = *given, len(found)
         del fields[self.kind.title]
         return {**fields, self.kind.title: found}
+
+
+def _same(record: Record) -> tuple[object, ...]:
+    return tuple(record[name] for name in _SAME)
 
 
 def _number(given: Mapping[str, str], declared: Number) -> int:

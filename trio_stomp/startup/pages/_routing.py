@@ -5,6 +5,7 @@ A request is for the partition of its parameter ``partition``, or for the node o
 are of all partitions, connections of all nodes. Each node has the settings, so it answers for them.
 """
 
+import json
 from collections.abc import Callable, Mapping, Sequence
 from types import MappingProxyType
 from urllib.parse import parse_qsl, urlencode
@@ -22,15 +23,17 @@ from trio_stomp.startup.pages._exchange import (
     Answer,
     Partition,
     Place,
+    as_get,
     ask,
     pass_on,
     with_query,
 )
-from trio_stomp.startup.pages._lists import KINDS, MergedList
+from trio_stomp.startup.pages._lists import HEADERS, KINDS, MergedList, Refused
 from trio_stomp.startup.pages._overview import WholeOverview
 from trio_stomp.startup.pages._peers import NODE, Peer, Peers
-from trio_stomp.transport import HttpError, HttpRequest
+from trio_stomp.transport import HttpError, HttpRequest, encode_response
 from trio_stomp.web import PAGES, Page, Site
+from trio_stomp.web.management.requests import LIMIT
 
 PARTITION = "partition"
 SHARE_S = 0.001
@@ -40,6 +43,7 @@ _NAMING = ("queue", "destination", "source", "stream")
 _IDS = ("q", "id")
 """Parameters with the id of a message."""
 _OVERVIEW = "overview"
+SUBSCRIPTIONS = "subscriptions"
 _OF_SESSIONS = frozenset({"connection", "close"})
 """Requests about one connection, which one of the nodes has."""
 _OF_THIS_NODE = frozenset({"settings", "policies", "whoami", "users", "rules"})
@@ -122,12 +126,17 @@ class Requests:
         if name == _OVERVIEW:
             return WholeOverview(self._partitions, self.peers.all(), request)
         if name in _OF_SESSIONS:
-            return OfSession(request, self.peers.all())
+            listed = None
+            if name == "connection" and request.method == "GET":
+                query = urlencode({LIMIT.name: LIMIT.most, **dict(rest)})
+                asked = as_get(request, f"{API}{SUBSCRIPTIONS}?{query}")
+                listed = self._list(SUBSCRIPTIONS, asked)
+            return OfSession(request, self.peers.all(), listed)
         if name in _OF_THIS_NODE or path == _METRICS:
             return self._own(request)
         return self._relayed(request, self._partitions[self._partition(given)])
 
-    def _list(self, name: str, request: HttpRequest) -> WebOperation:
+    def _list(self, name: str, request: HttpRequest) -> MergedList:
         kind = KINDS[name]
         places: list[tuple[Place, object]]
         if kind.label == NODE:
@@ -215,10 +224,17 @@ class OfSession:
     """A request about a connection, which the node that has it answers.
 
     Implements ``WebOperation``.
+
+    Args:
+      request: The request.
+      peers: The routers of all nodes.
+      subscriptions: The list of its subscriptions, which the owners of partitions have, if the
+        answer has one.
     """
 
     request: HttpRequest
     peers: Sequence[Peer]
+    subscriptions: MergedList | None = None
     max_body_bytes: int = 0
 
     @property
@@ -240,7 +256,17 @@ class OfSession:
                 break
         if found is None:
             raise Absent(self.peers[0])
-        await send(found.data)
+        data = found.data
+        if self.subscriptions is not None and found.status == 200:
+            try:
+                listed = await self.subscriptions.merged(identity)
+            except Refused as refused:
+                data = refused.answer.data
+            else:
+                own = {name: listed[name] for name in ("total", SUBSCRIPTIONS)}
+                text = json.dumps({**found.record(), **own}) + "\n"
+                data = encode_response(200, HEADERS, text.encode())
+        await send(data)
 
 
 @frozen

@@ -17,6 +17,7 @@ from trio_stomp.web._site import ADMIN, WATCH, Rights
 from trio_stomp.web.management._subscriptions import SUBSCRIPTION
 from trio_stomp.web.management.requests import (
     BY_NAME,
+    COPIES,
     COUNT,
     FLAG,
     LIMIT,
@@ -107,7 +108,7 @@ class Leftovers:
             name="durables",
             summary="List durable subscriptions, the oldest first. Each is named by its name, its"
             " client id, its owner and its destination.",
-            parameters=(NAME, LIMIT, OFFSET),
+            parameters=(NAME, COPIES, LIMIT, OFFSET),
             answer=listed("durables", with_fields(SUBSCRIPTION, OPERATIONS)),
             build=self.durables,
         )
@@ -186,7 +187,10 @@ class Leftovers:
     def durables(self, query: Query) -> Pieces[Answer]:
         """Return the durable subscriptions that the user may see."""
         yield
-        everything = list(self.server.broker.statistics().durables)
+        copies = query.word(COPIES) == "1"
+        everything = yield from chosen(
+            list(self.server.broker.statistics().durables), lambda each: each.is_copy == copies
+        )
         durables = yield from self._seen(query, everything, lambda each: each.owner)
         may_end = self.manager.left.may_end_durable(query.identity)
 

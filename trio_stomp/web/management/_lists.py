@@ -44,7 +44,7 @@ ANY, HELD, PARKED = "any", "held", "parked"
 
 
 def _subscriptions(connection: Connection) -> float:
-    return len(connection.client.subscriptions)
+    return len(connection.client.subscriptions) + connection.client.elsewhere
 
 
 def _pending(connection: Connection) -> float:

@@ -6,11 +6,12 @@ from typing import TYPE_CHECKING
 
 from attrs import define
 
-from trio_stomp.base import LOOKS, Pieces
+from trio_stomp.base import LOOKS, Pieces, slices
 from trio_stomp.broker import Binding, Subscription
 from trio_stomp.web._pieces import chosen
 from trio_stomp.web._query import Answer, Parameter, Query, Word, as_list
 from trio_stomp.web.management.requests import (
+    COPIES,
     COUNT,
     FLAG,
     LIMIT,
@@ -74,7 +75,7 @@ class SubscriptionLists:
         yield Endpoint(
             name="subscriptions",
             summary="List subscriptions, client by client, then durable ones without a client.",
-            parameters=(OF_SESSION, STATE, LIMIT, OFFSET),
+            parameters=(OF_SESSION, STATE, COPIES, LIMIT, OFFSET),
             answer=answer,
             build=self.subscriptions,
         )
@@ -91,14 +92,19 @@ class SubscriptionLists:
             raise http_error("bad-request", text)
         yield
         head, statistics = self.figures.head(), self.server.broker.statistics()
-        durables = [] if session else (yield from self._durables(state))
+        copies = query.word(COPIES) == "1"
+        durables = [] if session else (yield from self._durables(state, copies=copies))
         part: list[Subscription | Binding] = []
         total = 0
-        if session:
+        if session or (state in (ANY, CONNECTED) and (copies or statistics.copies)):
             clients = yield from chosen(
-                list(statistics.clients), lambda client: client.session_id == session
+                list(statistics.clients), lambda client: session in ("", client.session_id)
             )
-            mine = [each for client in clients for each in client.subscriptions.values()]
+            mine: list[Subscription | Binding] = []
+            for some in slices(clients, LOOKS):
+                each_of = (each for client in some for each in client.subscriptions.values())
+                mine += [each for each in each_of if each.is_copy == copies]
+                yield
             total, part = len(mine), list(window.cut(mine))
         elif state in (ANY, CONNECTED):
             total = statistics.subscriptions
@@ -114,13 +120,18 @@ class SubscriptionLists:
         }
         return (yield from as_list(fields, "subscriptions", part, self.figures.subscription))
 
-    def _durables(self, state: str) -> Pieces[list[Binding]]:
+    def _durables(self, state: str, *, copies: bool) -> Pieces[list[Binding]]:
         """Return the durable subscriptions without a connected consumer, oldest first."""
         if state == CONNECTED:
             return []
         durables = list(self.server.broker.statistics().durables)
         return (
-            yield from chosen(durables, lambda each: state == DURABLE or not each.queue.consumers)
+            yield from chosen(
+                durables,
+                lambda each: (
+                    each.is_copy == copies and (state == DURABLE or not each.queue.consumers)
+                ),
+            )
         )
 
     def _connected(self, window: Window) -> Pieces[list[Subscription]]:

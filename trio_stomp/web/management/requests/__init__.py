@@ -24,6 +24,7 @@ from trio_stomp.web.management.requests._endpoint import record_of as record_of
 from trio_stomp.web.management.requests._endpoint import with_fields as with_fields
 from trio_stomp.web.management.requests._openapi import document as document
 from trio_stomp.web.management.requests._openapi import openapi as openapi
+from trio_stomp.web.management.requests._parameters import COPIES as COPIES
 from trio_stomp.web.management.requests._parameters import ERRORS as ERRORS
 from trio_stomp.web.management.requests._parameters import OF_ALL as OF_ALL
 from trio_stomp.web.management.requests._parameters import OF_BODIES as OF_BODIES

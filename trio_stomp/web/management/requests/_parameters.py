@@ -8,7 +8,7 @@ from attrs import evolve
 
 from trio_stomp.base import ProtocolError
 from trio_stomp.transport import HttpError
-from trio_stomp.web._query import BAD_REQUEST, Parameter, Query
+from trio_stomp.web._query import BAD_REQUEST, Parameter, Query, Word
 
 if TYPE_CHECKING:
     from trio_stomp.broker import Manager
@@ -66,6 +66,12 @@ OF_QUEUES = (*OF_DESTINATIONS, "no-such-queue")
 
 QUEUE = Parameter("queue", "the name of a queue, as queue=/queue/orders", is_required=True)
 TO = Parameter("to", "a destination, as to=/queue/others", is_required=True)
+COPIES = Word(
+    "copies",
+    "in a cluster with partitions: 0 leaves out those that another partition has, too, and counts;"
+    " 1 lists only these",
+    choices=("0", "1"),
+)
 SESSION = Parameter("session", "the id of a session (GET /connz lists them)", is_required=True)
 
 
