@@ -495,7 +495,7 @@ async def test_a_node_of_the_next_version_joins_owns_and_leaves_again(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """It writes fields that this version does not know; its format has a higher minor version."""
-    pack = _entries._pack_all
+    pack = _entries.pack_records
     async with cluster(tmp_path, 1) as here:
         (node,) = here.nodes
         await here.put(node, b"1")
@@ -503,7 +503,7 @@ async def test_a_node_of_the_next_version_joins_owns_and_leaves_again(
             newer.setattr("trio_stomp.cluster._engine.FORMAT", (1, 7))
             newer.setattr("trio_stomp.startup._node.__version__", "0.99.0")
             newer.setattr(
-                _entries, "_pack_all", lambda records: [(*each, "new") for each in pack(records)]
+                _entries, "pack_records", lambda records: [(*each, "new") for each in pack(records)]
             )
             following = await here.start("following")
             run = tool(here, capsys)

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from attrs import define, field
 
-from trio_stomp.cluster import InDoubt, LocalState, LogEntry, ReplicatedStore, fill
+from trio_stomp.cluster import InDoubt, LocalState, LogEntry, ReplicatedStore, newest
 from trio_stomp.store import JournalStore, MemoryStore, StaleSequence, Store, StoreUnavailable
 
 PATIENCE_S = 10.0
@@ -109,7 +109,7 @@ class Node:
         return JournalStore(str(local), follows=True)
 
     def make(self) -> ProcessStore:
-        fill_new = partial(fill, stream=self.snapshots)
+        fill_new = partial(newest, self.snapshots)
         return ProcessStore(self.log, LocalState(self.open_local, fill_new))
 
     def crash(self, store: Store) -> None:
@@ -134,7 +134,7 @@ class Memories:
 
         return ProcessStore(
             self.log,
-            LocalState(open_local, partial(fill, stream=self.snapshots)),
+            LocalState(open_local, partial(newest, self.snapshots)),
             patience_s=PATIENCE_S,
             clock=lambda: self.log.now,
         )

@@ -28,7 +28,7 @@ from trio_stomp.cluster._orders import check_alone as check_alone
 from trio_stomp.cluster._orders import figures_of as figures_of
 from trio_stomp.cluster._orders import heir_of as heir_of
 from trio_stomp.cluster._replicated_store import ReplicatedStore as ReplicatedStore
-from trio_stomp.cluster._snapshot import fill as fill
+from trio_stomp.cluster._snapshot import newest as newest
 from trio_stomp.cluster._snapshot import write_snapshot as write_snapshot
 from trio_stomp.cluster._vacate import vacate as vacate
 from trio_stomp.cluster.leases import Claim as Claim

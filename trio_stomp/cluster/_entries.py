@@ -72,7 +72,7 @@ def encode_append(writer: int, first: int, turns: Sequence[Turn], max_bytes: int
       turns: The turns. Transient messages are written as done: other nodes need only their ids.
       max_bytes: The largest entry.
     """
-    packed = msgpack.packb([(turn.is_urgent, _pack_all(turn.records)) for turn in turns])
+    packed = msgpack.packb([(turn.is_urgent, pack_records(turn.records)) for turn in turns])
     step = max_bytes - _HEADER.size
     parts = range(0, len(packed), step)
     return [
@@ -125,16 +125,12 @@ def _header_of(entry: LogEntry) -> tuple[int, int, int, int]:
 
 
 def _unpacked(entry: LogEntry, data: bytes) -> list[Turn]:
+    where = f"entry {entry.sequence} of the log"
     try:
         packed = msgpack.unpackb(data)
-        return [Turn([_record(each) for each in records], urgent) for urgent, records, *_ in packed]
-    except _Unknown as error:
-        raise StoreError(
-            f"entry {entry.sequence} of the log has records of kind {error}, which only a newer"
-            " version of trio_stomp writes: install the version of the other nodes here"
-        ) from None
-    except (ValueError, TypeError, LookupError) as error:
-        raise StoreError(f"entry {entry.sequence} of the log is damaged: {error!r}") from error
+        return [Turn(read_records(records, where), urgent) for urgent, records, *_ in packed]
+    except (ValueError, TypeError) as error:
+        raise _damaged(where, error) from error
 
 
 def _ids(ids: Sequence[int]) -> Sequence[int]:
@@ -161,7 +157,7 @@ def _pack_append(record: Append) -> Packed:
 
 
 def _pack_atomic(record: Atomic) -> Packed:
-    return (_pack_all(record.records),)
+    return (pack_records(record.records),)
 
 
 _PACKERS: Mapping[type, tuple[int, Callable[..., Packed]]] = MappingProxyType(
@@ -199,7 +195,8 @@ class _Unknown(Exception):
     """A kind of records that this version does not know."""
 
 
-def _pack_all(records: Sequence[Record]) -> list[Packed]:
+def pack_records(records: Sequence[Record]) -> list[Packed]:
+    """Return records as values for msgpack, which ``read_record`` undoes."""
     packed: list[Packed] = []
     for record in records:
         kind, pack = _PACKERS[type(record)]
@@ -208,6 +205,31 @@ def _pack_all(records: Sequence[Record]) -> list[Packed]:
             ids = range(record.first, record.first + len(record.bodies))
             packed.append((_DONE, _ids(ids)))
     return packed
+
+
+def read_records(packed: Sequence[Sequence[object]], where: str) -> list[Record]:
+    """Return the records that ``pack_records`` packed.
+
+    Args:
+      packed: The values.
+      where: Their place, for errors.
+
+    Raises:
+      StoreError: They are damaged, or of a newer version.
+    """
+    try:
+        return [_record(each) for each in packed]
+    except _Unknown as error:
+        raise StoreError(
+            f"{where} has records of kind {error}, which only a newer version of trio_stomp"
+            " writes: install the version of the other nodes here"
+        ) from None
+    except (ValueError, TypeError, LookupError) as error:
+        raise _damaged(where, error) from error
+
+
+def _damaged(where: str, error: Exception) -> StoreError:
+    return StoreError(f"{where} is damaged: {error!r}")
 
 
 def _record(packed: Sequence[object]) -> Record:

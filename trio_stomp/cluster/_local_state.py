@@ -4,7 +4,7 @@ It is not synced for the log: entries that it lacks after a crash are read from 
 """
 
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Protocol
 
 from attrs import define, evolve, field
@@ -52,11 +52,11 @@ class LocalState:
 
     Args:
       open_local: Returns the local store, not recovered; True = a new one, without any data.
-      fill: Fills a new store from the newest snapshot, and returns the snapshot, or None.
+      newest: Returns the newest snapshot and its records, in groups for one append each, or None.
     """
 
     open_local: Callable[[bool], LocalStore]
-    fill: Callable[[Store], Snapshot | None]
+    newest: Callable[[], tuple[Snapshot, Iterator[list[Record]]] | None]
     store: LocalStore = field(init=False)
     commit: int = 0
     """The number of the last turn. The local store's own number is less by ``_base``."""
@@ -81,43 +81,57 @@ class LocalState:
             return
         if self._is_open:
             return
-        found = self._opened(progress)
+        found = self._opened(progress, is_new=False)
         after = int(found.settings.get(APPLIED, "0"))
         if found.damage or found.notes or bool(found.commit) != bool(after):
-            self.renew(progress)
+            self.renew(progress)  # without a sequence: a snapshot was not read to its end
             return
-        self._base = int(found.settings.get(BASE, "0"))
-        self.commit, self.position, self._reader = found.commit + self._base, after, BatchReader()
-        self._applied = after
+        self._begin(found.commit, int(found.settings.get(BASE, "0")), after)
 
     def renew(self, progress: Progress) -> None:
         """Open a new local store, filled from the newest snapshot."""
         self.close()
         self.is_damaged = False
-        store = self.open_local(True)
+        commit = self._opened(progress, is_new=True).commit
         try:
-            snapshot = self.fill(store)
-        finally:
-            store.close()
-        if snapshot is not None:
-            found = self._opened(progress)
-            base = snapshot.commit - found.commit - 1
+            found = self.newest()
+            if found is None:
+                self._begin(commit, 0, 0)
+                return
+            snapshot, groups = found
+            for records in groups:
+                commit = self.store.append([Turn(records, is_urgent=False)], commit)
+            base = snapshot.commit - commit - 1
             keeps = Keep(APPLIED, f"{snapshot.sequence}"), Keep(BASE, f"{base}")
-            self.store.append([Turn(keeps)], found.commit)
+            commit = self.store.append([Turn(keeps)], commit)
+        except StoreError:
             self.close()
-        self.open(progress)
+            raise
+        self._begin(commit, base, snapshot.sequence)
+
+    def _opened(self, progress: Progress, *, is_new: bool) -> Recovered:
+        self.store = self.open_local(is_new)
+        found = self.store.recover(progress)
+        self._is_open = True
+        return found
+
+    def _begin(self, commit: int, base: int, applied: int) -> None:
+        """Continue after an entry of the log.
+
+        Args:
+          commit: The number of the local store's last commit.
+          base: The number of commits before its first.
+          applied: The sequence of the entry.
+        """
+        self._base, self.commit = base, commit + base
+        self.position = self._applied = applied
+        self._reader = BatchReader()
 
     def state(self) -> Recovered:
         """Return the content of the local store. The last entry that was read began an epoch."""
         is_doubtful = self.position > 1 and self._reader.ended_at != self.position - 1
         found = without_ours(self.store.state())
         return evolve(found, commit=self.commit, is_doubtful=is_doubtful)
-
-    def _opened(self, progress: Progress) -> Recovered:
-        self.store = self.open_local(False)
-        found = self.store.recover(progress)
-        self._is_open = True
-        return found
 
     def close(self) -> None:
         """Close the local store, if it is open."""

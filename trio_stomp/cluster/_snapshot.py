@@ -1,24 +1,34 @@
 """Snapshots of the local state, so that the log need not be kept from its beginning.
 
-A snapshot has the content of ``trio-stomp store export``, in parts, in a stream of its own. Each
-part is published only if the one before it is the stream's last. So the parts of a complete
-snapshot follow one another, and if two nodes write at the same time, one fails. A later snapshot
-has a later state. So the writer of a complete one may delete, at any time, all older entries of
-this stream and of the log.
+A snapshot has the content of the state as records, packed as in the log and compressed, in parts,
+in a stream of its own. Each part is published only if the one before it is the stream's last. So
+the parts of a complete snapshot follow one another, and if two nodes write at the same time, one
+fails. A later snapshot has a later state. So the writer of a complete one may delete, at any time,
+all older entries of this stream and of the log.
 """
 
-import json
 import secrets
 import struct
 import zlib
 from collections.abc import Iterator
 
+import msgpack
 from attrs import evolve
 
 from trio_stomp.base import value
 from trio_stomp.cluster._commit_log import CommitLog, LogEntry
-from trio_stomp.store import Recovered, StaleSequence, Store, StoreError, StoreUnavailable
-from trio_stomp.store.tools import View, export_lines, import_lines
+from trio_stomp.cluster._entries import pack_records, read_records
+from trio_stomp.store import (
+    Append,
+    Done,
+    Put,
+    Record,
+    Recovered,
+    StaleSequence,
+    StoreError,
+    StoreUnavailable,
+)
+from trio_stomp.store.tools import Content, View, content, grouped, used_id
 
 APPLIED = "cluster:applied"
 """The setting of the local store with the sequence of the last entry that it holds."""
@@ -26,7 +36,7 @@ BASE = "cluster:base"
 """The setting with the number of commits before the store's first, if a snapshot filled it."""
 _HEADER = struct.Struct("<4s8sQQI?")
 """Mark with the version, key, sequence, commit, number of the part, flag of the last part."""
-_MARK = b"TSS1"
+_MARK = b"TSS2"
 LEVEL = 1
 """The level of compression: the fastest."""
 
@@ -117,21 +127,17 @@ def _covered(stream: CommitLog, last: int) -> int:
 
 
 def _parts(view: View, recovered: Recovered, max_bytes: int) -> Iterator[tuple[bytes, bool]]:
-    """Yield the parts of a compressed export, and whether each is the last.
+    """Yield the parts of compressed records, and whether each is the last.
 
     Raises:
       StoreError: Messages are damaged. The last part is missing, so the snapshot is incomplete.
     """
-    compressor, packed, line = zlib.compressobj(LEVEL), bytearray(), "{}"
-    for line in export_lines(view, recovered, lambda _done, _total: None):
-        packed += compressor.compress(line.encode() + b"\n")
+    compressor, packed = zlib.compressobj(LEVEL), bytearray()
+    for group in grouped(_whole(view, recovered)):
+        packed += compressor.compress(msgpack.packb(pack_records(group)))
         while len(packed) > max_bytes:
             yield bytes(packed[:max_bytes]), False
             del packed[:max_bytes]
-    lacking = sum(place.count for place in recovered.places.values())
-    lacking -= json.loads(line).get("message", 0)
-    if lacking:
-        raise StoreError(f"{lacking} messages are damaged on this node: others may have them")
     packed += compressor.flush()
     while len(packed) > max_bytes:
         yield bytes(packed[:max_bytes]), False
@@ -139,19 +145,33 @@ def _parts(view: View, recovered: Recovered, max_bytes: int) -> Iterator[tuple[b
     yield bytes(packed), True
 
 
-def fill(store: Store, stream: CommitLog) -> Snapshot | None:
-    """Fill a new store, not recovered yet, from the newest complete snapshot. Blocks.
+def _whole(view: View, recovered: Recovered) -> Iterator[Content | Done]:
+    """Yield the content of a view. Raises as ``_parts``."""
+    lacking = sum(place.count for place in recovered.places.values())
+    lacking += sum(stream.next - stream.first for stream in recovered.streams.values())
+    last_id = 0
+    for record in content(view, recovered, lambda _done, _total: None):
+        if isinstance(record, Put | Append):
+            lacking -= len(record.bodies)
+        if isinstance(record, Put):
+            last_id = record.first + len(record.bodies) - 1
+        yield record
+    if lacking:
+        raise StoreError(
+            f"{lacking} stored messages are damaged: other nodes may have them, and trio-stomp"
+            " store export has the rest of a single store"
+        )
+    yield from used_id(recovered.next_id, last_id)
 
-    Returns:
-      The snapshot, or None if there is none.
+
+def newest(stream: CommitLog) -> tuple[Snapshot, Iterator[list[Record]]] | None:
+    """Return the newest complete snapshot with its records, or None. Blocks, as its iterator does.
 
     Raises:
-      StoreError: The stream cannot be read, the snapshot is damaged, or the store fails.
+      StoreError: The stream cannot be read, or has other content.
     """
     snapshot = find_snapshot(stream)
-    if snapshot is not None:
-        import_lines(store, read_snapshot(stream, snapshot))
-    return snapshot
+    return None if snapshot is None else (snapshot, read_snapshot(stream, snapshot))
 
 
 def find_snapshot(stream: CommitLog) -> Snapshot | None:
@@ -174,26 +194,30 @@ def find_snapshot(stream: CommitLog) -> Snapshot | None:
     return found
 
 
-def read_snapshot(stream: CommitLog, snapshot: Snapshot) -> Iterator[str]:
-    """Yield the exported lines of a snapshot. Blocks.
+def read_snapshot(stream: CommitLog, snapshot: Snapshot) -> Iterator[list[Record]]:
+    """Yield the records of a snapshot, in groups for one append each. Blocks.
 
     Raises:
       StoreUnavailable: A newer snapshot has taken its place meanwhile.
       StoreError: The stream cannot be read, or the snapshot is damaged.
     """
-    unpacker, rest, expected = zlib.decompressobj(), b"", snapshot.first
+    decompressor, unpacker = zlib.decompressobj(), msgpack.Unpacker(max_buffer_size=0)
+    expected = snapshot.first
     for entry in _entries(stream, snapshot.first - 1):
         if entry.sequence != expected:
             break
         expected += 1
+        where = f"entry {entry.sequence} of the snapshots"
         try:
-            lines = (rest + unpacker.decompress(entry.payload[_HEADER.size :])).split(b"\n")
-        except zlib.error as error:
-            raise StoreError(f"entry {entry.sequence} of the snapshots is damaged") from error
-        rest = lines.pop()
-        for line in lines:
-            yield line.decode()
+            unpacker.feed(decompressor.decompress(entry.payload[_HEADER.size :]))
+            groups = list(unpacker)
+        except (zlib.error, ValueError) as error:
+            raise StoreError(f"{where} is damaged: {error!r}") from error
+        for packed in groups:
+            yield read_records(packed, where)
         if entry.sequence == snapshot.last:
+            if not decompressor.eof:
+                raise StoreError(f"{where} is damaged: its data ends early")
             return
     raise StoreUnavailable("the snapshot was deleted while it was read, since there is a newer one")
 

@@ -27,9 +27,9 @@ from trio_stomp.cluster import (
     Node,
     ReplicatedStore,
     check_alone,
-    fill,
     lease_of,
     lease_time,
+    newest,
     open_engine,
     open_log,
 )
@@ -314,7 +314,7 @@ def make_node(host: Host, jetstream: JetStream, snapshots: CommitLog) -> Node:
     names, path = host.names, _local_path(host.settings, host.names)
     lease = lease_of(host.contact.node, lease_options, names.partition)
     silent_s = options.lease_s + DOUBT_S
-    local = LocalState(partial(_open_local, host.settings, path), partial(fill, stream=snapshots))
+    local = LocalState(partial(_open_local, host.settings, path), partial(newest, snapshots))
     node = Node(
         jetstream,
         names=names,

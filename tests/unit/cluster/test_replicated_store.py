@@ -478,7 +478,7 @@ def test_records_of_a_kind_that_only_a_newer_version_has_are_refused_by_name(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     with monkeypatch.context() as newer:
-        newer.setattr("trio_stomp.cluster._entries._pack_all", lambda _: [(11, "x")])
+        newer.setattr("trio_stomp.cluster._entries.pack_records", lambda _: [(11, "x")])
         payloads = encode_append(7, 1, [put(1)], 200)
     entries = [LogEntry(number, each) for number, each in enumerate(payloads, 1)]
     with pytest.raises(StoreError, match=r"entry 1 .* kind 11, which only a newer version"):

@@ -304,7 +304,7 @@ async def test_equal_states_have_equal_digests_whatever_led_to_them(tmp_path: Pa
     owner = filled(tmp_path / "owner")
     local, path = owner.store.local, owner.node.path / "local-0"
     other = Member.at(tmp_path / "other", owner)
-    follower = LocalState(other.node.open_local, fill=lambda _: None)
+    follower = LocalState(other.node.open_local, newest=lambda: None)
     follower.open(ignore)
     follower.follow(owner.node.log.read(0))
     expected = await digest(path, local, local.position)
@@ -335,7 +335,7 @@ async def test_equal_states_have_equal_digests_whatever_led_to_them(tmp_path: Pa
         each.close()
 
 
-@pytest.mark.parametrize("payload", [b"", b"TSS2" + bytes(40)])
+@pytest.mark.parametrize("payload", [b"", b"TSS3" + bytes(40)])
 def test_another_applications_stream_has_no_snapshots(payload: bytes) -> None:
     log = FakeLog()
     log.publish(payload, 0)
@@ -369,18 +369,22 @@ def test_entries_that_are_deleted_while_they_are_read_are_missed(tmp_path: Path)
     local.close()
 
 
-def test_a_snapshot_that_is_replaced_while_it_is_read_is_read_anew(tmp_path: Path) -> None:
+def test_a_snapshot_that_is_replaced_while_it_is_read_is_read_anew(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("trio_stomp.store.tools._content.GROUP_BYTES", 100)
     owner = filled(tmp_path / "a")
+    owner.node.snapshots.at_once = 1
     snapshot = owner.write()
     assert snapshot is not None
-    lines = read_snapshot(owner.node.snapshots, snapshot)
-    next(lines)
+    groups = read_snapshot(owner.node.snapshots, snapshot)
+    next(groups)
     owner.puts(40)
     later = owner.write()
     assert later is not None
     owner.purge(later)
     with pytest.raises(StoreUnavailable, match="there is a newer one"):
-        list(lines)
+        list(groups)
     assert list(read_snapshot(owner.node.snapshots, later))
 
 

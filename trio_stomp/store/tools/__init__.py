@@ -4,6 +4,10 @@ Handles: verification, inspection, export, import and compaction.
 Does not handle: writing to a store in use.
 """
 
+from trio_stomp.store.tools._content import Content as Content
+from trio_stomp.store.tools._content import content as content
+from trio_stomp.store.tools._content import grouped as grouped
+from trio_stomp.store.tools._content import used_id as used_id
 from trio_stomp.store.tools._inspect import Scanned as Scanned
 from trio_stomp.store.tools._inspect import scan_records as scan_records
 from trio_stomp.store.tools._interchange import export_lines as export_lines
