@@ -1,6 +1,7 @@
 """Nodes of a cluster with partitions, on real servers of NATS."""
 
 import json
+import tomllib
 from contextlib import AbstractAsyncContextManager
 from functools import partial
 from pathlib import Path
@@ -186,9 +187,9 @@ async def test_the_command_shows_and_drains_partitions(
         assert "same state" in await run("verify", "--partition", "1")
 
 
-async def answer(node: Node, path: str) -> Any:
+async def answer(node: Node, path: str, method: str = "GET", body: bytes = b"") -> Any:
     """Return the JSON of a page."""
-    page = await node.page(path)
+    page = await node.page(path, method, body)
     assert page.startswith(b"HTTP/1.1 200 "), page.decode()
     return json.loads(page.partition(b"\r\n\r\n")[2])
 
@@ -280,6 +281,102 @@ async def test_a_subscription_with_a_wildcard_is_counted_and_listed_once(
                 if family.name == "trio_stomp_subscriptions":
                     measured += sum(sample.value for sample in family.samples)
         assert measured == 4
+
+
+async def test_definitions_are_those_of_all_partitions(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("trio_stomp.startup._partitions.BALANCE_S", 0.2)
+    path = "/api/v1/definitions"
+    async with calm(tmp_path) as here:
+        await eventually(partial(are_spread, here))
+        first, second = here.nodes
+        client = await here.client(first)
+        durable = {"durable": "true", "auto-delete": "false"}
+        topic = NAMES[2].replace("queue", "topic")
+        for name in ("/topic/*", topic):
+            subscribe = {"destination": name, "id": name, "receipt": "s", **durable}
+            await client.send("SUBSCRIBE", subscribe)
+            await client.receive_until_receipt("s")
+        exported = {
+            **await answer(second, path),
+            "queues": [{"name": name} for name in sorted(NAMES)],
+        }
+        assert [each["name"] for each in exported["durables"]] == ["/topic/*", topic]
+        bad = {**exported, "queues": [*exported["queues"], {"name": "none"}]}
+        refused = await first.page(path, "POST", json.dumps(bad).encode())
+        assert refused.startswith(b"HTTP/1.1 400 "), refused.decode()
+        other = {"durables": [*exported["durables"], {"name": "x"}], "policies": {"/topic/t": {}}}
+        body = json.dumps({**exported, **other}).encode()
+        unchanged = {"existing": [], "policies": ["/topic/t"], "durables": ["x"]}
+        shown = await answer(first, f"{path}?dry_run=1", "POST", body)
+        assert shown == {"dry_run": True, "created": sorted(NAMES), **unchanged}
+        done = await answer(second, path, "POST", body)
+        assert done == {"dry_run": False, "created": sorted(NAMES), **unchanged}
+        for partition, name in enumerate(NAMES):
+            part = await answer(first, f"{path}?partition={partition}")
+            assert part["queues"] == [{"name": name}]
+        assert await answer(second, path) == exported
+        page = await first.page(f"{path}?format=toml")
+        found = tomllib.loads(page.partition(b"\r\n\r\n")[2].decode())
+        assert {"policies": {}, **found} == exported
+
+
+async def test_schedules_and_durable_subscriptions_end_in_the_partitions_that_have_them(
+    tmp_path: Path,
+) -> None:
+    async with calm(tmp_path) as here:
+        await here.owners(3)
+        first, second = here.nodes
+        client = await here.client(first)
+        for name in NAMES:
+            later = {"AMQ_SCHEDULED_DELAY": "600000"}
+            await client.publish(name, b"later", headers=later, receipt=True)
+        durable = {"durable": "true", "auto-delete": "false", "receipt": "s"}
+        await client.send("SUBSCRIBE", {"destination": "/topic/*", "id": "d", **durable})
+        await client.receive_until_receipt("s")
+        await client.send("DISCONNECT", {"receipt": "bye"})
+        await client.receive_until_receipt("bye")
+        listed = (await answer(second, "/api/v1/schedules"))["schedules"]
+        ids = [each["id"] for each in listed if each["partition"] != 1]
+        assert b"names no partition" in await second.page("/api/v1/cancel?id=1", "POST")
+        ended = await answer(second, f"/api/v1/cancel?id={ids[0]}&id={ids[1]}", "POST")
+        assert ended == {"cancelled": 2}
+        (left,) = (await answer(second, "/api/v1/schedules"))["schedules"]
+        assert left["destination"] == NAMES[1]
+        ended = await answer(second, "/api/v1/end?name=d&destination=/topic/*", "POST")
+        assert ended == {"name": "d", "ended": 1}
+        for partition in range(3):
+            for copies in (0, 1):
+                query = f"partition={partition}&copies={copies}"
+                assert (await answer(first, f"/api/v1/durables?{query}"))["total"] == 0
+        assert b"404 " in await second.page("/api/v1/end?name=d&destination=/topic/*", "POST")
+
+
+async def test_a_reload_is_that_of_one_node_with_all_its_partitions(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("trio_stomp.startup._partitions.BALANCE_S", 0.2)
+    monkeypatch.setattr("trio_stomp.startup.pages._peers.LOOK_S", 0.2)
+    async with calm(tmp_path) as here:
+        await eventually(partial(are_spread, here))
+        owners = await here.owners(3)
+        first, second = here.nodes
+        changed = settings(
+            tmp_path, here.server, "n1", cluster_partitions=3, lease_s=20.0, ttl_ms=5, diag_full_s=9
+        )
+        second.handle.reread = partial(second.handle.reload, changed)
+        client = await here.client(first)
+        await here.client(second)
+        await eventually(partial(sees_both, first))
+        done = await answer(first, "/api/v1/reload?node=n1", "POST")
+        assert (done["reloaded"], done["node"]) == (True, "n1")
+        assert [each["name"] for each in done["changes"]] == ["ttl_ms", "diag_full_s"]
+        for query, node in (("node=n1", "n1"), *((f"partition={p}", owners[p]) for p in range(3))):
+            listed = await answer(first, f"/api/v1/settings?name=ttl_ms&{query}")
+            assert (listed["settings"][0]["value"] == "5") == (node == "n1")
+        assert (await answer(first, "/api/v1/reload", "POST"))["node"] == "n0"
+        await client.aclose()
 
 
 async def test_any_node_shows_and_closes_a_connection_of_another(

@@ -65,9 +65,11 @@ class Node:
         host, _, port = self.handle.addresses[0].rpartition(":")
         return await trio.open_tcp_stream(host, int(port))
 
-    async def page(self, path: str, method: str = "GET") -> bytes:
+    async def page(self, path: str, method: str = "GET", body: bytes = b"") -> bytes:
+        head = f"{method} {path} HTTP/1.1\r\nHost: localhost\r\n"
+        head += f"Content-Length: {len(body)}\r\n" if body else ""
         async with await self.stream() as stream:
-            await stream.send_all(f"{method} {path} HTTP/1.1\r\nHost: localhost\r\n\r\n".encode())
+            await stream.send_all(f"{head}\r\n".encode() + body)
             return b"".join([data async for data in stream])
 
 

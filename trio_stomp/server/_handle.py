@@ -155,6 +155,8 @@ class ServerHandle:
     on_reload: Callable[[Any], Awaitable[Changes]] = _nothing_to_reload
     reread: Callable[[], Awaitable[Changes]] | None = None
     """Reads the settings files again and reloads, for operators; None = only ``reload``."""
+    node: str = ""
+    """The name of the node of a cluster that this broker is, or ""."""
     on_connect: Callable[[trio.abc.Stream], None] = refuse
     feed: EventFeed = field(factory=EventFeed)
     grace_s: float | None = None

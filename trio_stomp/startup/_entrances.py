@@ -101,12 +101,13 @@ async def open_entrances(
     return entrances
 
 
-def handle_of(entrances: Sequence[Entrance], feed: EventFeed) -> ServerHandle:
-    """Return the handle of a broker with these entrances."""
+def handle_of(entrances: Sequence[Entrance], feed: EventFeed, node: str = "") -> ServerHandle:
+    """Return the handle of a broker, or a node, with these entrances."""
     return ServerHandle(
         tuple(address_of(each.listener) for each in entrances if each.tls != "required"),
         tuple(address_of(each.listener) for each in entrances if each.tls == "required"),
         feed=feed,
+        node=node,
     )
 
 

@@ -11,7 +11,7 @@ from functools import partial
 from pathlib import Path
 
 import trio
-from attrs import define, evolve, frozen
+from attrs import asdict, define, evolve, frozen
 
 from trio_stomp._version import __version__
 from trio_stomp.base import ClusterFigures, OptionError, innermost
@@ -152,7 +152,13 @@ class Host:
         entrances = [Entrance(_copy(each.listener), each.tls) for each in self.entrances]
         secret = self.contact.secret.encode()
         entrances.append(Entrance(_copy(self.link), "off", secret, self.tls))
-        embedding = evolve(self.embedding, store=store, entrances=entrances, on_assembled=guard)
+        embedding = evolve(
+            self.embedding,
+            store=store,
+            entrances=entrances,
+            on_assembled=guard,
+            node=self.handle,
+        )
         inside: InnerServer | None = None
         try:
             async with trio.open_nursery() as others:
@@ -194,7 +200,8 @@ class Host:
         else:
             new = settings if settings is not None else own(self.settings)
             await Security(new, self.embedding.ssl_context).open()
-            adopt(own(self.settings), new)  # raises if it cannot be applied
+            # Raises if it cannot be applied.
+            changes = [asdict(each) for each in adopt(own(self.settings), new)]
             put(self.settings, new)
         if self.tls is not None:
             await trio.to_thread.run_sync(self.tls.reload)
@@ -229,7 +236,7 @@ async def _open_host(settings: Settings, embedding: Embedding, stack: AsyncExitS
     entrances = await open_node(settings, embedding, stack)
     tls = await open_link_tls(settings)
     link, contact = await open_link(settings, 0, stack, tls)
-    handle = handle_of(entrances, embedding.feed)
+    handle = handle_of(entrances, embedding.feed, contact.node)
     return Host(
         settings,
         embedding,

@@ -7,9 +7,10 @@ run_partitions
 """
 
 import logging
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import AsyncExitStack
 from functools import partial
+from itertools import chain
 
 import trio
 from attrs import define, evolve, field
@@ -90,13 +91,13 @@ async def _serve_layout(
 ) -> None:
     options = settings.cluster
     entrances = await open_node(settings, embedding, stack)
-    handle = handle_of(entrances, embedding.feed)
     tls = await open_link_tls(settings)
     if tls is None:
         _warn(options.node_address)
     digested = await trio.to_thread.run_sync(digests, settings)
     placement = Placement(layout.partitions, layout.colocate)
     link, contact = await open_link(settings, layout.partitions, stack, tls)
+    handle = handle_of(entrances, embedding.feed, contact.node)
     hosts = []
     for number in range(layout.partitions):
         names = ClusterNames(options.cluster_name, number)
@@ -132,7 +133,7 @@ async def _serve_layout(
             host.beside = partial(_forward, number, placement, [node.gate for node in nodes])
         entrances.append(Entrance(link, "off", contact.secret.encode(), tls))
         peers = Peers(contact, Dialer(tls).connect)
-        ours = evolve(embedding, entrances=entrances)
+        ours = evolve(embedding, entrances=entrances, node=handle)
         front = Front(settings, ours, nodes, placement=placement, hosts=hosts, peers=peers)
         handle.on_reload = partial(_reload, front, hosts)
         try:
@@ -217,8 +218,14 @@ class Front:
             server.cluster = self
             assert isinstance(server.pages, Site)
             add_node_metrics(server.pages, server, _figures(server), self.settings.web, self._owned)
-            largest = self.settings.frames.max_body_bytes
-            answer_for_all(server.pages, self.placement, gates, self.peers, largest)
+            answer_for_all(
+                server.pages,
+                self.placement,
+                gates,
+                self.peers,
+                max_body_bytes=self.settings.frames.max_body_bytes,
+                wildcards=server.broker.dialect.wildcards,
+            )
             assert isinstance(server.broker, Router)
             server.broker.owners.join(server.dispatcher, tasks.start_soon)
 
@@ -278,9 +285,12 @@ def front_settings(settings: Settings) -> Settings:
 
 async def _reload(front: Front, hosts: list[Host], settings: Settings | None) -> Changes:
     """Implement ``ServerHandle.reload`` for the router and all partitions."""
-    changes = await front.handle.reload(None if settings is None else front_settings(settings))
-    for host in hosts:
-        await host.reload(settings)
+    found = [await front.handle.reload(None if settings is None else front_settings(settings))]
+    found += [await host.reload(settings) for host in hosts]
+    changes: list[Mapping[str, object]] = []
+    for each in chain.from_iterable(found):
+        if each not in changes:  # several have changed the same
+            changes.append(each)
     return changes
 
 

@@ -49,6 +49,8 @@ class Embedding:
       entrances: The entrances for clients; None = the settings' ports.
       on_assembled: Called with the server before it runs.
       make_core: Makes the core, with the arguments of ``Broker``.
+      node: The handle of the node of a cluster that the broker is a part of; operators who have the
+        broker read its files again, have the whole node do so. None = it is no part of a node.
     """
 
     feed: EventFeed
@@ -58,6 +60,7 @@ class Embedding:
     entrances: Sequence[Entrance] | None = None
     on_assembled: Callable[[Server], None] = noop
     make_core: Callable[..., Broker] = Broker
+    node: ServerHandle | None = None
 
 
 async def serve_one(
@@ -82,7 +85,7 @@ async def serve_one(
         if entrances is None:
             entrances = await open_entrances(settings, security, listeners, unused)
         handle = handle_of(entrances, embedding.feed)
-        server = _assemble(settings, security, handle, opened, embedding.make_core)
+        server = _assemble(settings, security, handle, opened, embedding)
         server.new_session_id = embedding.new_session_id
         embedding.on_assembled(server)
         handle.on_reload = partial(_reload, settings, security, server, TARGET.get())
@@ -152,8 +155,9 @@ def _assemble(
     security: Security,
     handle: ServerHandle,
     opened: tuple[Store, Recovered] | None = None,
-    make_core: Callable[..., Broker] = Broker,
+    embedding: Embedding | None = None,
 ) -> Server:
+    embedding = embedding or Embedding(handle.feed, None, None)
     started = time.time()
     # In milliseconds, so that no two starts of a broker share it, or any ids.
     boot = int(started * 1000)
@@ -185,7 +189,7 @@ def _assemble(
         clock=clock,
     )
     own_name = f"trio_stomp/{__version__}" if is_shown else ""
-    broker = make_core(
+    broker = embedding.make_core(
         settings.broker,
         memory=memory,
         server=server,
@@ -203,7 +207,7 @@ def _assemble(
     reporter = Reporter(settings.diag, server)
     server.assemble(broker, reporter, opened[0] if opened is not None else None)
     add_pages(site, server, reporter.figures, settings.web, settings.store.data_dir)
-    add_interface(site, server, _core(broker, settings, handle), reporter.figures)
+    add_interface(site, server, _core(broker, settings, embedding.node or handle), reporter.figures)
     return server
 
 
@@ -215,6 +219,7 @@ def _core(broker: Broker, settings: Settings, handle: ServerHandle) -> Core:
         settings=partial(described_settings, settings),
         policies=lambda: list(described_policies(settings)),
         as_toml=toml,
+        node=handle.node,
         reload=lambda: handle.reread() if handle.reread is not None else handle.reload(),
     )
 

@@ -14,6 +14,7 @@ from trio_stomp.cluster import Contact
 from trio_stomp.startup.pages._exchange import Absent, Speak
 from trio_stomp.startup.pages._lists import KINDS, MergedList
 from trio_stomp.startup.pages._overview import whole
+from trio_stomp.startup.pages._together import Together, sums
 from trio_stomp.transport import HttpError, HttpRequest, encode_response
 
 CONTACT = Contact("n", "127.0.0.1", 1, "secret")
@@ -44,9 +45,13 @@ class Broker:
         async with stream:
             while b"HTTP/1.1\r\n" not in data or not data.endswith(b"\r\n\r\n"):
                 data += await stream.receive_some()
-            target = data.partition(b"GET ")[2].partition(b" ")[0].decode()
+            target = data[data.index(b"/api") :].partition(b" ")[0].decode()
             given = dict(parse_qsl(target.partition("?")[2]))
             self.asked.append(given)
+            if "offset" not in given:
+                answer = {"done": 1, "name": "n", "error": "no room", "code": "memory-limit"}
+                await stream.send_all(encode_response(self.status, (), json.dumps(answer).encode()))
+                return
             await stream.send_all(
                 encode_response(self.status, (), json.dumps(self._part(given)).encode())
             )
@@ -137,6 +142,40 @@ async def test_a_window_that_no_list_has_is_refused(query: str) -> None:
 
 async def test_head_has_no_body() -> None:
     assert (await listed([Broker("a", {"q": 1})], method="HEAD")).endswith(b"\r\n\r\n")
+
+
+async def asked_together(brokers: Sequence[Broker], rehearsal: str = "") -> Any:
+    request = HttpRequest("POST", "/api/v1/do", ())
+    rehearsed = [(each, HttpRequest("POST", rehearsal, ())) for each in brokers if rehearsal]
+    together = Together(request, [(each, request) for each in brokers], sums, rehearsed)
+    sent: list[bytes] = []
+
+    async def send(data: bytes) -> None:
+        sent.append(data)
+        await trio.lowlevel.checkpoint()
+
+    await together.run(ANONYMOUS, send, b"")
+    return json.loads(b"".join(sent).partition(b"\r\n\r\n")[2])
+
+
+async def test_what_some_partitions_have_done_is_said_if_others_do_not_answer() -> None:
+    found = await asked_together([Broker("a", {}), Broker("b", {}), Broker("c", {}, status=404)])
+    assert (found["done"], found["name"]) == (2, "n")  # whoever does not have it is no failure
+    with pytest.raises(Absent, match="c does not answer at the moment; a, b did it: ask again"):
+        await asked_together([Broker("a", {}), Broker("b", {}), Broker("c", {}, is_lost=True)])
+    with pytest.raises(HttpError, match="no room; a did it: ask again") as caught:
+        await asked_together([Broker("a", {}), Broker("b", {}, status=503)])
+    assert (caught.value.status, caught.value.code) == (503, "memory-limit")
+    with pytest.raises(HttpError) as caught:
+        await asked_together([Broker("a", {}, status=404), Broker("b", {}, status=404)])
+    assert caught.value.status == 404
+
+
+async def test_nothing_is_done_if_one_partition_does_not_answer_a_rehearsal() -> None:
+    brokers = [Broker("a", {}), Broker("b", {}, is_lost=True)]
+    with pytest.raises(Absent, match="b does not answer at the moment; try again"):
+        await asked_together(brokers, "/api/v1/do?dry_run=1")
+    assert brokers[0].asked == [{"dry_run": "1"}]
 
 
 def overview(scale: int, **fields: object) -> dict[str, Any]:

@@ -11,4 +11,5 @@ from trio_stomp.cluster.routing._parting import Parting as Parting
 from trio_stomp.cluster.routing._placement import MAX_PARTITIONS as MAX_PARTITIONS
 from trio_stomp.cluster.routing._placement import Placement as Placement
 from trio_stomp.cluster.routing._placement import make_core as make_core
+from trio_stomp.cluster.routing._placement import mark as mark
 from trio_stomp.cluster.routing._router import Router as Router

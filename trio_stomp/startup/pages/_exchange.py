@@ -27,8 +27,9 @@ Speak = Callable[[trio.abc.HalfCloseableStream, Contact], Awaitable[None]]
 class Absent(HttpError):
     """A broker did not answer."""
 
-    def __init__(self, place: "Place") -> None:
-        super().__init__(503, f"{place.name} does not answer at the moment; try again later")
+    def __init__(self, place: "Place", rest: str = "") -> None:
+        remedy = "try again in some seconds, or see which nodes run: trio-stomp cluster status"
+        super().__init__(503, f"{place.name} does not answer at the moment{rest}; {remedy}")
 
 
 class Place(Protocol):
@@ -44,6 +45,10 @@ class Place(Protocol):
 
     async def reach(self, speak: Speak) -> None:
         """Call a function with a connection, unless there is nobody to answer."""
+
+
+Asked = Sequence[tuple[Place, HttpRequest]]
+"""Brokers, each with what it is asked."""
 
 
 @frozen
@@ -144,6 +149,9 @@ async def ask(
         await trio.lowlevel.checkpoint()
 
     lost = False
+    # Without lines of progress.
+    headers = tuple(each for each in request.headers if each[0] != b"accept")
+    request = HttpRequest(request.method, request.target, headers, request.http_version)
     try:
         await pass_on(place, request, identity, body, take)
     except* (trio.BrokenResourceError, OSError):
@@ -161,22 +169,20 @@ def with_query(request: HttpRequest, query: str) -> HttpRequest:
     return HttpRequest(request.method, target, request.headers, request.http_version)
 
 
-async def ask_all(
-    places: Sequence[Place], request: HttpRequest, identity: Identity
-) -> list[Answer | None]:
+async def ask_all(asked: Asked, identity: Identity, body: bytes = b"") -> list[Answer | None]:
     """Return the answers of several brokers, which are asked at once."""
     found: dict[int, Answer | None] = {}
 
-    async def one(number: int, place: Place) -> None:
-        found[number] = await ask(place, request, identity)
+    async def one(number: int, place: Place, request: HttpRequest) -> None:
+        found[number] = await ask(place, request, identity, body)
 
     try:
         async with trio.open_nursery() as tasks:
-            for number, place in enumerate(places):
-                tasks.start_soon(one, number, place)
+            for number, each in enumerate(asked):
+                tasks.start_soon(one, number, *each)
     except BaseExceptionGroup as group:
         raise innermost(group) from None
-    return [found[number] for number in range(len(places))]
+    return [found[number] for number in range(len(asked))]
 
 
 def as_get(request: HttpRequest, target: str = "") -> HttpRequest:

@@ -15,6 +15,7 @@ from attrs import define, evolve, frozen
 
 from trio_stomp.base import Identity
 from trio_stomp.broker import Action
+from trio_stomp.cluster.routing import mark
 from trio_stomp.server import Send
 from trio_stomp.startup.pages._exchange import Absent, Answer, Place, as_get, ask, with_query
 from trio_stomp.startup.pages._peers import NODE, Peer
@@ -51,6 +52,7 @@ class Kind:
       orders: The keys of its orders by their names; another order is that of each part, one part
         after the other.
       label: The field that each record gets, with the partition or node that it is of.
+      is_marked: Whether each partition counts their ids, so that these get its mark.
       added: The figures of a record to which those of its copies in other partitions are added.
     """
 
@@ -58,6 +60,7 @@ class Kind:
     orders: Mapping[str, Key] = MappingProxyType({})
     label: str = "partition"
     added: Sequence[str] = ()
+    is_marked: bool = False
 
 
 _OLDEST = _by("connected_at")
@@ -107,7 +110,7 @@ KINDS: Mapping[str, Kind] = MappingProxyType(
         "streams": Kind("streams", {"name": _by("stream")}),
         "subscriptions": Kind("subscriptions", added=("waiting", "unacked")),
         "durables": Kind("durables", added=("waiting", "unacked")),
-        "schedules": Kind("schedules"),
+        "schedules": Kind("schedules", is_marked=True),
         "last-values": Kind("last_values", _NAME),
         "connections": Kind("connections", CONNECTIONS, NODE),
     }
@@ -257,6 +260,8 @@ class MergedList:
                 skipped += 1
             else:
                 found.append({**record, self.kind.label: parts[number].label})
+                if self.kind.is_marked:
+                    found[-1]["id"] = f"{mark(number)}{record['id']}"
             following = await anext(rest[number], None)
             if following is None:
                 heapq.heappop(heap)

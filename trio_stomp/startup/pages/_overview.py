@@ -73,7 +73,8 @@ class WholeOverview:
         """
         request = as_get(with_query(self.request, self.request.target.partition("?")[2]))
         count = len(self.partitions)
-        found = await ask_all([*self.partitions, *self.nodes], request, identity)
+        places: list[Place] = [*self.partitions, *self.nodes]
+        found = await ask_all([(each, request) for each in places], identity)
         for place, answer in zip(self.partitions, found[:count], strict=True):
             if answer is None:
                 raise Absent(place)

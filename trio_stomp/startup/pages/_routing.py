@@ -1,12 +1,14 @@
 """Routes requests to a node with partitions to the brokers that answer them.
 
 A request is for the partition of its parameter ``partition``, or for the node of its parameter
-``node``; else for the partition of the destination or message that it names. Lists and the overview
-are of all partitions, connections of all nodes. Each node has the settings, so it answers for them.
+``node``; else for the partition of the destination or message that it names. Lists, the overview
+and definitions are of all partitions, connections of all nodes. Each node has settings of its own,
+so it answers for them.
 """
 
 import json
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from types import MappingProxyType
 from urllib.parse import parse_qsl, urlencode
 
@@ -16,11 +18,13 @@ from attrs import define, field, frozen
 from trio_stomp.base import Identity, RemoteError
 from trio_stomp.broker import Action
 from trio_stomp.cluster import Gate
-from trio_stomp.cluster.routing import Placement
+from trio_stomp.cluster.routing import Placement, mark
+from trio_stomp.config import toml
 from trio_stomp.server import API, Send, WebOperation
 from trio_stomp.startup.pages._exchange import (
     Absent,
     Answer,
+    Asked,
     Partition,
     Place,
     as_get,
@@ -31,8 +35,10 @@ from trio_stomp.startup.pages._exchange import (
 from trio_stomp.startup.pages._lists import HEADERS, KINDS, MergedList, Refused
 from trio_stomp.startup.pages._overview import WholeOverview
 from trio_stomp.startup.pages._peers import NODE, Peer, Peers
+from trio_stomp.startup.pages._together import Together, as_json, definitions, sums
 from trio_stomp.transport import HttpError, HttpRequest, encode_response
 from trio_stomp.web import PAGES, Page, Site
+from trio_stomp.web.management import MAX_BYTES, as_toml
 from trio_stomp.web.management.requests import LIMIT
 
 PARTITION = "partition"
@@ -46,8 +52,10 @@ _OVERVIEW = "overview"
 SUBSCRIPTIONS = "subscriptions"
 _OF_SESSIONS = frozenset({"connection", "close"})
 """Requests about one connection, which one of the nodes has."""
-_OF_THIS_NODE = frozenset({"settings", "policies", "whoami", "users", "rules"})
-"""Requests for what all nodes have."""
+_OF_THIS_NODE = frozenset({"settings", "policies", "whoami", "users", "rules", "reload"})
+"""Requests about what each node has of its own."""
+_DEFINITIONS = "definitions"
+_IN_TOML = ("format", "toml")
 _METRICS = "/metrics"
 _NAMES: Mapping[str, str] = MappingProxyType({path: name for name, path in PAGES.items()})
 
@@ -59,7 +67,9 @@ def answer_for_all(
     placement: Placement,
     gates: Sequence[Gate],
     peers: Peers,
+    *,
     max_body_bytes: int,
+    wildcards: str,
 ) -> None:
     """Have the pages of a router answer for the whole cluster.
 
@@ -69,10 +79,19 @@ def answer_for_all(
       gates: The connections to the owners.
       peers: The routers of all nodes.
       max_body_bytes: The largest body of a request.
+      wildcards: The grammar of wildcards.
     """
     own = {path: page for path, page in site.pages.items() if page.rights is not None}
     operations = dict(site.operations)
-    requests = Requests(placement, gates, peers, max_body_bytes, pages=own, operations=operations)
+    requests = Requests(
+        placement,
+        gates,
+        peers,
+        max_body_bytes=max_body_bytes,
+        wildcards=wildcards,
+        pages=own,
+        operations=operations,
+    )
     for key in operations:
         site.operations[key] = requests.route
     for path in own:
@@ -88,6 +107,7 @@ class Requests:
       gates: The connections to the owners.
       peers: The routers of all nodes.
       max_body_bytes: The largest body of a request.
+      wildcards: The grammar of wildcards.
       pages: The pages of this node's router.
       operations: Its operations.
     """
@@ -96,6 +116,7 @@ class Requests:
     gates: Sequence[Gate]
     peers: Peers
     max_body_bytes: int
+    wildcards: str
     pages: Mapping[str, Page]
     operations: Mapping[tuple[str, str], Make]
     _partitions: Sequence[Partition] = field(init=False)
@@ -132,9 +153,16 @@ class Requests:
                 asked = as_get(request, f"{API}{SUBSCRIPTIONS}?{query}")
                 listed = self._list(SUBSCRIPTIONS, asked)
             return OfSession(request, self.peers.all(), listed)
+        if name == _DEFINITIONS:
+            return self._definitions(request, given)
+        if name == "cancel":
+            return self._cancel(request, rest)
+        if name == "end":
+            holders = [(self._partitions[each], request) for each in self._holders(given)]
+            return Together(request, holders, lambda records: records[0])
         if name in _OF_THIS_NODE or path == _METRICS:
             return self._own(request)
-        return self._relayed(request, self._partitions[self._partition(given)])
+        return self._relayed(request, self._partitions[self._holders(given)[0]])
 
     def _list(self, name: str, request: HttpRequest) -> MergedList:
         kind = KINDS[name]
@@ -144,6 +172,47 @@ class Requests:
         else:
             places = [(each, each.number) for each in self._partitions]
         return MergedList(kind, places, request)
+
+    def _definitions(self, request: HttpRequest, given: Mapping[str, str]) -> Together:
+        """Return the export or import of what the partitions have, each its part."""
+        if request.method == "POST":
+            dry = with_query(request, urlencode({**given, "dry_run": "1"}))
+            rehearsal = self._all(dry) if given.get("dry_run") != "1" else ()
+            asked = self._all(request)
+            return Together(request, asked, definitions, rehearsal, max_body_bytes=MAX_BYTES)
+        rest = {name: text for name, text in given.items() if (name, text) != _IN_TOML}
+        show = as_json if len(rest) == len(given) else partial(as_toml, value=toml)
+        asked = self._all(as_get(with_query(request, urlencode(rest))))
+        return Together(request, asked, definitions, shown=show)
+
+    def _all(self, request: HttpRequest) -> Asked:
+        return [(each, request) for each in self._partitions]
+
+    def _cancel(self, request: HttpRequest, pairs: Sequence[tuple[str, str]]) -> Together:
+        """Return the end of scheduled messages, each in the partition with which its id begins.
+
+        Raises:
+          HttpError: An id begins with none.
+        """
+        parts: dict[int, list[tuple[str, str]]] = {}
+        for name, text in pairs:
+            if name != "id":
+                raise HttpError(400, f"unknown parameter {name[:40]!r}; known are id")
+            if not self.placement.is_marked(text):
+                raise HttpError(
+                    400,
+                    f"id={text[:40]!r} names no partition: give ids of GET schedules, such as"
+                    f" {mark(0)}17, or {PARTITION}=N",
+                )
+            number = self.placement.marked(text)
+            parts.setdefault(number, []).append((name, text.removeprefix(mark(number))))
+        if not parts:
+            raise HttpError(400, "id is missing; give ids of GET schedules")
+        asked = [
+            (self._partitions[number], with_query(request, urlencode(ids)))
+            for number, ids in parts.items()
+        ]
+        return Together(request, asked, sums)
 
     def _relayed(self, request: HttpRequest, place: Place) -> WebOperation:
         return Relayed(request, place, self.max_body_bytes)
@@ -165,8 +234,8 @@ class Requests:
             )
         return peers[name]
 
-    def _partition(self, given: Mapping[str, str]) -> int:
-        """Return the partition of the destination or message that a request names, or 0.
+    def _holders(self, given: Mapping[str, str]) -> Sequence[int]:
+        """Return the partitions of the destination or message that a request names, or 0.
 
         Raises:
           HttpError: The destination is invalid.
@@ -174,11 +243,10 @@ class Requests:
         for name in _NAMING:
             if name in given:
                 try:
-                    (chosen, *_) = self.placement.sources(given[name], "native")
+                    return self.placement.sources(given[name], self.wildcards)
                 except RemoteError as error:
                     raise HttpError(400, error.message) from None
-                return chosen
-        return next((self.placement.marked(given[name]) for name in _IDS if name in given), 0)
+        return [next((self.placement.marked(given[name]) for name in _IDS if name in given), 0)]
 
     def _chosen(self, text: str) -> int:
         """Return the partition that a request names.

@@ -28,6 +28,7 @@ class Core:
       settings: Returns a record of each option.
       policies: Returns a record of each policy in its order, the last one of the defaults.
       as_toml: Returns a value as TOML.
+      node: The node of a cluster whose settings these are, or "".
       reload: Reads the settings, users, rules and certificates again, as at SIGHUP, and returns
         what has changed.
     """
@@ -37,4 +38,5 @@ class Core:
     settings: Callable[[], Sequence[Record]] = tuple
     policies: Callable[[], Sequence[Record]] = tuple
     as_toml: Callable[[object], str] = repr
+    node: str = ""
     reload: Callable[[], Awaitable[Sequence[Mapping[str, object]]]] = _nothing

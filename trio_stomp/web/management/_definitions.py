@@ -2,14 +2,14 @@
 
 import json
 import tomllib
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from attrs import asdict, define
 
 from trio_stomp.base import LOOKS, Pieces, ProtocolError, slices
 from trio_stomp.broker import DestinationPolicy, Queue, Task, queue_of
-from trio_stomp.web._query import JSON, NOT_KEPT, Answer, Query, Record, Word
+from trio_stomp.web._query import NOT_KEPT, Answer, Query, Record, Word, as_json
 from trio_stomp.web._site import ADMIN
 from trio_stomp.web.management._core import Core
 from trio_stomp.web.management.requests import (
@@ -85,28 +85,14 @@ class Definitions:
             found = map(queue_of, some)
             queues += [each.name for each in found if each is not None and each.is_declared]
             yield
-        durables = [self._durable(each) for each in self.server.broker.statistics().durables]
-        policies = self._policies()
-        if not in_toml:
-            fields: Record = {
-                "version": VERSION,
-                "queues": [{"name": name} for name in sorted(queues)],
-                "policies": policies,
-                "durables": durables,
-            }
-            return 200, JSON, json.dumps(fields).encode() + b"\n"
-        lines = [f"version = {VERSION}"]
-        for name in sorted(queues):
-            lines += ["", "[[queues]]", *self._lines({"name": name})]
-        for pattern, policy in policies.items():
-            lines += ["", f"[policies.{self.core.as_toml(pattern)}]", *self._lines(policy)]
-        for durable in durables:
-            lines += ["", "[[durables]]", *self._lines(durable)]
-        text = "\n".join(lines) + "\n"
-        return 200, (("Content-Type", TOML), *NOT_KEPT), text.encode()
-
-    def _lines(self, fields: Mapping[str, object]) -> list[str]:
-        return [f"{name} = {self.core.as_toml(value)}" for name, value in fields.items()]
+        durables = self.server.broker.statistics().durables
+        fields: Record = {
+            "version": VERSION,
+            "queues": [{"name": name} for name in sorted(queues)],
+            "policies": self._policies(),
+            "durables": [self._durable(each) for each in durables if not each.is_copy],
+        }
+        return as_toml(fields, self.core.as_toml) if in_toml else as_json(fields)
 
     def _policies(self) -> dict[str, Record]:
         """Return the fields of each policy that differ from the defaults."""
@@ -128,13 +114,22 @@ class Definitions:
         return {**{name: fields[name] for name in names}, "selector": binding.selector_text}
 
     def adopt(self, query: Query) -> Stepwise[Task]:
-        """Return the operation that imports definitions, or only shows the differences."""
+        """Return the operation that imports definitions, or only shows the differences.
+
+        In a cluster, it ignores what belongs to other brokers.
+        """
         is_dry, manager = query.word(DRY_RUN) == "1", self.core.manager
         in_toml = TOML.encode() in query.request.tokens(b"content-type")
         differences: Record = {}
 
         def begin(_identity: object, body: bytes) -> Task:
             queues, policies, durables = read_definitions(body, in_toml=in_toml)
+            broker = self.server.broker
+            queues = [name for name in queues if not broker.forwards.lacks(name)]
+            if (is_copy := broker.subscriptions.is_copy) is not None:
+                places = [f"{each.get('destination', '')}".split(",") for each in durables]
+                both = zip(durables, places, strict=True)
+                durables = [each for each, names in both if not is_copy(names, ())]
             existing = [name for name in queues if _is_declared(manager.queues.find(name))]
             differences["existing"] = existing
             differences["created"] = [name for name in queues if name not in set(existing)]
@@ -146,7 +141,8 @@ class Definitions:
             differences["durables"] = sorted(
                 f"{each.get('name')}" for each in durables if json.dumps(each) not in known
             )
-            return manager.create_all([] if is_dry else queues)
+            task = manager.create_all(queues)  # checks the names
+            return manager.create_all([]) if is_dry else task
 
         return Stepwise(
             server=self.server,
@@ -159,6 +155,35 @@ class Definitions:
             detail=lambda count: f"{count} queues created",
             max_body_bytes=MAX_BYTES,
         )
+
+
+def as_toml(fields: Record, value: Callable[[object], str]) -> Answer:
+    """Return definitions as an answer in TOML.
+
+    Args:
+      fields: The definitions.
+      value: Returns a value as TOML.
+    """
+    lines = [f"version = {fields['version']}"]
+
+    def add(head: str, record: Mapping[str, object]) -> None:
+        lines.extend(["", head, *(f"{name} = {value(each)}" for name, each in record.items())])
+
+    for queue in _records(fields["queues"]):
+        add("[[queues]]", queue)
+    policies = fields["policies"]
+    assert isinstance(policies, dict)
+    for pattern, policy in policies.items():
+        add(f"[policies.{value(pattern)}]", policy)
+    for durable in _records(fields["durables"]):
+        add("[[durables]]", durable)
+    text = "\n".join(lines) + "\n"
+    return 200, (("Content-Type", TOML), *NOT_KEPT), text.encode()
+
+
+def _records(value: object) -> Sequence[Record]:
+    assert isinstance(value, list)
+    return value
 
 
 def read_definitions(

@@ -70,10 +70,12 @@ class SettingRequests:
         yield Endpoint(
             name="reload",
             summary="Read settings, users, rules and certificates again, all or none, as at"
-            " SIGHUP, and show what has changed: the first 1,000 changes.",
+            " SIGHUP, and show what has changed: the first 1,000 changes. In a cluster, this is"
+            " done by one node, which the answer names; the others read files of their own.",
             rights=ADMIN,
             answer={
                 "reloaded": FLAG,
+                "node": TEXT,
                 "total": COUNT,
                 "changes": {"type": "array", "items": CHANGE},
             },
@@ -112,4 +114,5 @@ class Reload:
         detail = f"{len(changes)} changes"
         self.core.manager.record("reload", "", identity.name, detail)
         listed = [dict(each) for each in changes[: LIMIT.most]]
-        await Answering(send).end({"reloaded": True, "total": len(changes), "changes": listed})
+        answer = {"reloaded": True, "node": self.core.node, "total": len(changes)}
+        await Answering(send).end({**answer, "changes": listed})

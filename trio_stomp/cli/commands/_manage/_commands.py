@@ -146,7 +146,10 @@ def _retried(result: Record) -> str:
 
 
 def _reloaded(result: Record) -> str:
-    lines = [f"the broker has read its files again: {result['total']:,} changes"]
+    who = f"node {result['node']}" if result["node"] else "the broker"
+    lines = [f"{who} has read its files again: {result['total']:,} changes"]
+    if result["node"]:
+        lines.append("the other nodes of the cluster have not: ask each of them")
     for each in result["changes"]:
         where = f"[{each['group']}] {each['name']}".rstrip()
         restart = "" if each["is_live"] else " (takes a restart)"
