@@ -526,7 +526,7 @@ async def drained(here: Cluster, node: Node, last: bytes) -> dict[str, list[byte
     return found
 
 
-async def test_the_dashboard_of_any_node_shows_the_queues_of_all_partitions(
+async def test_the_dashboard_of_any_node_shows_queues_and_events_of_all_partitions(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("trio_stomp.startup._partitions.BALANCE_S", 0.2)
@@ -536,6 +536,9 @@ async def test_the_dashboard_of_any_node_shows_the_queues_of_all_partitions(
         node = here.nodes[1]
         await put(here, here.nodes[0], b"x")
         address = f"http://{node.handle.addresses[0]}/"
+        others = [f"{name}.new" for name in NAMES]
+        while {PLACEMENT.of(name) for name in others} != {0, 1, 2}:
+            others.append(f"/queue/new{len(others)}")
 
         def browse() -> None:
             with running_chromium(path, tmp_path) as browser, browser.page(address) as page:
@@ -543,5 +546,9 @@ async def test_the_dashboard_of_any_node_shows_the_queues_of_all_partitions(
                 page.go("queues")
                 for name in NAMES:
                     shows(page, "#queues", name)
+                page.go("events")
+                for name in others:
+                    trio.from_thread.run(answer, node, f"/api/v1/create?queue={name}", "POST")
+                    shows(page, "#events", name)
 
         await trio.to_thread.run_sync(browse)

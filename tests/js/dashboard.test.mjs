@@ -517,6 +517,28 @@ test("history is read as far back as the stream holds, and no further than reque
   assert.deepEqual(none.points, []);
 });
 
+test("the history of a cluster is the sum of its partitions, as far as all their streams hold", async () => {
+  const asked = [];
+  const api = {
+    get: async (verb, { partition, time }) => {
+      asked.push(partition);
+      const late = partition === 1 ? 600_000 : 0; // its stream begins later
+      if (time === undefined) return { records: [{ written_ms: START + late, headers: {}, body: "" }] };
+      const second = (time - START) / 1000 + partition; // each has its own times
+      const { session } = reading(second, 10 * second);
+      return { records: [{ headers: { destination: "DIAG/session" }, body: JSON.stringify(session) }] };
+    },
+  };
+  const { points, since } = await readBack(api, { ms: 3_600_000, readings: 60 }, START + 3_600_000, 3);
+  assert.deepEqual([since, points.length], [START + 600_000, 60]);
+  assert.ok(points.slice(1).every((point) => Math.abs(point.in - 30) < 1e-9));
+  assert.ok(points.every(({ connections }) => connections === undefined)); // that is of nodes
+  assert.deepEqual([...new Set(asked)].sort(), [0, 1, 2]);
+  asked.length = 0;
+  await readBack(api, { ms: 3_600_000, readings: 60 }, START + 3_600_000, 64);
+  assert.equal(asked.length, 64 * 13);
+});
+
 test("the history of a queue omits unknown figures", async () => {
   const point = { waiting: 3, unacked: 1, bytes: 9, oldest_age_s: 7.5, in_per_s: 2, out_per_s: 1 };
   const points = [

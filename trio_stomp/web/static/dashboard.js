@@ -4,7 +4,7 @@ import { Api } from "./lib/api.js";
 import { Palette } from "./lib/charts.js";
 import { byId, el, say, show } from "./lib/dom.js";
 import * as format from "./lib/format.js";
-import { Poll } from "./lib/poll.js";
+import { Poll, partitionsOf } from "./lib/poll.js";
 import { Watch } from "./lib/watch.js";
 import { Model } from "./model/model.js";
 import { Cluster } from "./views/cluster.js";
@@ -108,6 +108,7 @@ function showState(state) {
     showUser();
     showCluster();
     poll.start();
+    partitionsOf(api).then((count) => watch.followOthers(count));
   }
   show(byId("who"), state.name === "live");
   route();

@@ -32,6 +32,16 @@ export function recordsOf({ overview, connections, destinations, queues }) {
   ];
 }
 
+/** The number of partitions of the cluster; 1 for a broker without, or if the user may not know. */
+export async function partitionsOf(api) {
+  try {
+    const { settings } = await api.get("settings", { name: "cluster_partitions" });
+    return Number(settings[0]?.value) || 1;
+  } catch {
+    return 1;
+  }
+}
+
 /** Requests the figures again and again, if the broker is a cluster with partitions. */
 export class Poll {
   #timer = 0;
@@ -44,12 +54,7 @@ export class Poll {
   /** Begin, or begin again after a login. */
   async start() {
     clearTimeout(this.#timer);
-    try {
-      const { settings } = await this.api.get("settings", { name: "cluster_partitions" });
-      this.#isOn = Number(settings[0]?.value) > 1;
-    } catch {
-      this.#isOn = false; // a user without the right to read it
-    }
+    this.#isOn = (await partitionsOf(this.api)) > 1;
     if (this.#isOn) await this.#ask();
   }
 

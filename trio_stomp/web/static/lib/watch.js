@@ -4,6 +4,7 @@
 import { connect } from "./connection.js";
 
 const STREAM = "/stream/DIAG";
+const EVENTS = "DIAG/event/";
 /** Topics to read without the stream. `DIAG*` would include messages sent by clients. */
 const TOPICS = [
   "session",
@@ -47,6 +48,7 @@ export class Watch {
   #timer = 0;
   #lastRead = null;
   #hasStream = true;
+  #partitions = 1;
   #welcome = {};
 
   constructor({ onRecord, onState, now = () => Date.now(), chance = Math.random }) {
@@ -80,7 +82,21 @@ export class Watch {
     this.#setState({ name: "login", code: "", message: "Log in as another user." });
   }
 
+  /** Get the new events of the other partitions of a cluster, too: `/stream/DIAG` is of the first. */
+  followOthers(partitions) {
+    if (this.state.name !== "live" || !this.#hasStream) return;
+    for (; this.#partitions < partitions; this.#partitions += 1) {
+      const headers = { "x-stream-offset": "next", "x-partition": `${this.#partitions}` };
+      this.#connection.subscribe(STREAM, headers, (message) => {
+        const { destination } = message.headers;
+        const record = read(message);
+        if (destination?.startsWith(EVENTS) && typeof record?.ts === "string") this.onRecord(destination, record);
+      });
+    }
+  }
+
   start() {
+    this.#partitions = 1;
     clearTimeout(this.#timer);
     this.#connection?.close();
     this.#setState({ name: "connecting" });

@@ -17,17 +17,37 @@ export const SPANS = [
   { name: "7 days", ms: 7 * 24 * 3_600_000, readings: 112 },
 ];
 
+/** The figures of a point that are added up over partitions. Those of nodes are in no stream. */
+const ADDED = ["subscriptions", "in", "out", "dropped"];
+/** Partitions for which all readings are made; with more, there are fewer readings of each. */
+const FULL = 4;
+const FEWEST = 12;
+
 /**
  * Read the span before `now`. Returns {points, since, stepMs}; `since` is the time of the oldest.
  *
- * If the stream holds less than the span, the samples are closer together.
+ * If a stream holds less than the span, the samples are closer together. Each partition has a
+ * stream; the points of several are sums.
  */
-export async function readBack(api, { ms, readings }, now) {
-  const read = (parameters) => api.get("records", { stream: STREAM, bytes: MAX_BYTES, ...parameters });
-  const [oldest] = (await read({ limit: 1 })).records;
-  if (oldest === undefined) return { points: [], since: now, stepMs: ms / readings };
-  const begin = Math.max(now - ms, oldest.written_ms);
-  const stepMs = (now - begin) / readings;
+export async function readBack(api, { ms, readings }, now, partitions = 1) {
+  const numbers = partitions > 1 ? Array.from({ length: partitions }, (_, number) => number) : [undefined];
+  const read = (partition, parameters) =>
+    api.get("records", { stream: STREAM, bytes: MAX_BYTES, partition, ...parameters });
+  const firsts = await Promise.all(numbers.map((partition) => read(partition, { limit: 1 })));
+  const oldest = firsts.map(({ records }) => records[0]?.written_ms ?? now);
+  const begin = Math.max(now - ms, ...oldest);
+  const count = Math.max(Math.min(readings, FEWEST), Math.floor(readings / Math.max(1, partitions / FULL)));
+  const stepMs = (now - begin) / count;
+  if (stepMs === 0) return { points: [], since: now, stepMs: ms / readings };
+  const parts = [];
+  for (const partition of numbers) {
+    parts.push(await readPart((parameters) => read(partition, parameters), begin, stepMs, count));
+  }
+  return { points: parts.length > 1 ? addUp(parts, stepMs) : parts[0], since: begin, stepMs };
+}
+
+/** Read the points of one stream. */
+async function readPart(read, begin, stepMs, readings) {
   const times = Array.from({ length: readings }, (_, index) => Math.ceil(begin + index * stepMs));
   const samples = [];
   const worker = async () => {
@@ -37,7 +57,17 @@ export async function readBack(api, { ms, readings }, now) {
     }
   };
   await Promise.all(Array.from({ length: AT_ONCE }, worker));
-  return { points: rollUp(samples), since: begin, stepMs };
+  return rollUp(samples);
+}
+
+/** Add the points of several streams up, where all have one of about the same time. */
+export function addUp([first, ...others], stepMs) {
+  return first.flatMap((point) => {
+    const near = others.map((points) => points.find(({ at }) => Math.abs(at - point.at) < stepMs / 2));
+    if (near.includes(undefined)) return [];
+    const sums = ADDED.map((name) => [name, near.reduce((sum, each) => sum + each[name], point[name])]);
+    return { at: point.at, heat: new Map(), ...Object.fromEntries(sums.filter(([, sum]) => !Number.isNaN(sum))) };
+  });
 }
 
 /** Read the span of a queue before `now`, as `readBack` does that of the broker. */

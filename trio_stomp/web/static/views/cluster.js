@@ -5,6 +5,7 @@ import { byId, say } from "../lib/dom.js";
 import * as format from "../lib/format.js";
 import { Loader } from "../lib/loader.js";
 import { LineCard, Tile } from "../lib/parts.js";
+import { partitionsOf } from "../lib/poll.js";
 import { Table, number, words } from "../lib/table.js";
 import { View } from "../lib/view.js";
 import { Trail } from "../model/trail.js";
@@ -134,8 +135,7 @@ export class Cluster extends View {
 
   /** Request the figures of all partitions, each from its owner. */
   async #load(api) {
-    const { settings } = await api.get("settings", { name: "cluster_partitions" });
-    const numbers = Array.from({ length: Number(settings[0]?.value) || 1 }, (_, number) => number);
+    const numbers = Array.from({ length: await partitionsOf(api) }, (_, number) => number);
     // A broker without partitions has no such parameter.
     const parameters = (partition) => (numbers.length > 1 ? { partition } : {});
     const ask = (partition) => api.get("overview", parameters(partition));

@@ -4,6 +4,7 @@ import { drawHeat, drawLines } from "../lib/charts.js";
 import { byId, el, say } from "../lib/dom.js";
 import * as format from "../lib/format.js";
 import { Tile, hovering, kindClass } from "../lib/parts.js";
+import { partitionsOf } from "../lib/poll.js";
 import { readBack } from "../model/history.js";
 import { percentile } from "../model/percentile.js";
 import { placeLink } from "./links.js";
@@ -102,7 +103,7 @@ const TILES = [
 export class Overview {
   constructor({ model, api, palette, redraw }) {
     Object.assign(this, { model, palette });
-    this.span = new Span({ read: (span, now) => readBack(api, span, now), redraw });
+    this.span = new Span({ read: async (span, now) => readBack(api, span, now, await partitionsOf(api)), redraw });
     document.querySelector("#overview .tools").append(...this.span.parts);
     this.tiles = TILES.map((tile) => ({ tile, shown: new Tile(byId("tiles"), tile.name) }));
     this.rates = byId("rates");
