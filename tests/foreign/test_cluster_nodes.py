@@ -553,3 +553,36 @@ async def test_a_node_that_only_watched_takes_over_when_owner_and_follower_are_k
         third = await here.owner()
         assert roles[third.name] == "watching"
         assert await here.take(third, 3) == [b"1", b"2", b"3"]
+
+
+async def test_a_node_that_only_watches_removes_its_copy_and_rebuilds_it_when_it_follows_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("trio_stomp.cluster._node.SURVEY_S", 0.2)
+    monkeypatch.setattr("trio_stomp.cluster._standby.KEEP_S", 0.5)
+    monkeypatch.setattr("trio_stomp.cluster.leases._followers.PATIENCE_S", 2.0)
+    async with cluster(tmp_path, 3, cluster_followers=1) as here:
+        await here.put(await here.owner(), b"1", b"2")
+        copies = {node.name: tmp_path / node.name / "cluster-stomp" for node in here.nodes}
+
+        async def is_removed() -> bool:
+            return [path.exists() for path in copies.values()].count(False) == 1
+
+        await eventually(is_removed)
+        roles = await here.roles()
+        (watcher,) = (name for name, path in copies.items() if not path.exists())
+        assert roles[watcher] == "watching"
+        owner = await here.owner()
+        await here.put(owner, b"3")
+        (follower,) = (node for node in here.nodes if roles[node.name] == "standby")
+        follower.stop.cancel()
+        await follower.ended.wait()
+
+        async def is_rebuilt() -> bool:
+            return (await here.roles()).get(watcher) == "standby"
+
+        await eventually(is_rebuilt)
+        owner.stop.cancel()
+        await owner.ended.wait()
+        assert (await here.owner()).name == watcher
+        assert await here.take(await here.owner(), 3) == [b"1", b"2", b"3"]

@@ -9,6 +9,7 @@ from typing import Protocol
 
 from attrs import define, evolve, field
 
+from trio_stomp.base import noop
 from trio_stomp.cluster._commit_log import LogEntry
 from trio_stomp.cluster._entries import Batch, BatchReader
 from trio_stomp.cluster._snapshot import APPLIED, BASE, Snapshot, without_ours
@@ -53,10 +54,12 @@ class LocalState:
     Args:
       open_local: Returns the local store, not recovered; True = a new one, without any data.
       newest: Returns the newest snapshot and its records, in groups for one append each, or None.
+      remove: Removes the local store, which is closed, as a whole or not at all.
     """
 
     open_local: Callable[[bool], LocalStore]
     newest: Callable[[], tuple[Snapshot, Iterator[list[Record]]] | None]
+    remove: Callable[[], None] = noop
     store: LocalStore = field(init=False)
     commit: int = 0
     """The number of the last turn. The local store's own number is less by ``_base``."""
@@ -138,6 +141,17 @@ class LocalState:
         if self._is_open:
             self._is_open = False
             self.store.close()
+
+    def discard(self) -> None:
+        """Remove the local store, if there is one. The next ``open`` begins with a new one.
+
+        Raises:
+          StoreError: It cannot be removed.
+        """
+        self.close()
+        self.remove()
+        self.is_damaged = False
+        self._begin(0, 0, 0)
 
     def follow(self, entries: Sequence[LogEntry]) -> None:
         """Apply the next entries of the log.

@@ -1,10 +1,12 @@
 """A node that does not own a partition: it follows the log, or only watches the lease.
 
 A follower applies the log to its local state, and takes the lease when it is free. The others take
-it only if no follower is alive, and then read what their state lacks.
+it only if no follower is alive, and then read what their state lacks. They keep what they have from
+the time when they followed for a while, since followers change back, and then remove it.
 """
 
 import logging
+import math
 from collections.abc import Callable
 
 import trio
@@ -16,7 +18,7 @@ from trio_stomp.cluster._local_state import LocalState, Unfit
 from trio_stomp.cluster._orders import ANSWERS_S, OWNER, READING, STANDBY, ask_nodes
 from trio_stomp.cluster.leases import Lease, lease_time, parse_claim
 from trio_stomp.nats import JetStream, NatsError, NotFound, follow
-from trio_stomp.store import Progress, StoreUnavailable
+from trio_stomp.store import Progress, StoreError, StoreUnavailable
 
 logger = logging.getLogger("trio_stomp")
 
@@ -25,6 +27,8 @@ CHECK_S = 10.0
 RETRY_S = 0.5
 FIRST_S = 0.4
 """The time that followers have to take a free lease before others ask about them."""
+KEEP_S = 300.0
+"""How long a node that follows no more keeps its local state."""
 HAVE_STATE = OWNER, STANDBY, READING
 """The roles of nodes that have the state, or will have it sooner than one that only watches."""
 
@@ -145,12 +149,15 @@ class Standby:
     async def _watch(self) -> None:
         """Watch the lease, and take it if nobody with the state of the partition is alive."""
         await trio.to_thread.run_sync(self.local.close)
-        lease = self.lease
+        lease, keep_until = self.lease, lease_time() + KEEP_S
         while True:
             patience_s = FIRST_S + (lease.options.ttl_s if lease.claim.holder else 0.0)
             left_s = patience_s - lease.silence(lease_time())
             if left_s > 0:
                 lease.is_candidate = False
+                if lease_time() >= keep_until and STANDBY in await self._roles():
+                    await self._discard()
+                    keep_until = math.inf
                 await trio.sleep(left_s)
             elif lease.is_candidate or not self.may_lead() or await self._is_anyone_fit():
                 await trio.sleep(RETRY_S)
@@ -161,8 +168,22 @@ class Standby:
 
     async def _is_anyone_fit(self) -> bool:
         """Return whether a node with the state is alive, or nobody answers: not even this one."""
+        roles = await self._roles()
+        return not roles or not roles.isdisjoint(HAVE_STATE)
+
+    async def _roles(self) -> set[object]:
+        """Return the roles of the nodes that answer."""
         try:
             reports = await ask_nodes(self.jetstream.client, self.names, {}, ANSWERS_S)
         except NatsError:
-            return True
-        return not reports or any(each.get("role") in HAVE_STATE for each in reports)
+            return set()
+        return {each.get("role") for each in reports}
+
+    async def _discard(self) -> None:
+        """Remove the local state, which nobody needs any more: owner and followers have it."""
+        try:
+            await trio.to_thread.run_sync(self.local.discard)
+        except StoreError as error:
+            logger.warning("%s", error)
+        else:
+            logger.info("this node follows %s no more, and has removed its copy", self.names)

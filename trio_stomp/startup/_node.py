@@ -6,7 +6,7 @@ import shutil
 import socket
 import time
 from collections.abc import Awaitable, Callable, Mapping
-from contextlib import AsyncExitStack
+from contextlib import AsyncExitStack, suppress
 from functools import partial
 from pathlib import Path
 
@@ -43,8 +43,9 @@ from trio_stomp.startup._link_tls import open_link_tls
 from trio_stomp.startup._security import Security
 from trio_stomp.startup._serve import Embedding, serve_one
 from trio_stomp.startup._storage import progress_reporter
-from trio_stomp.store import JournalStore
+from trio_stomp.store import JournalStore, StoreError
 from trio_stomp.store._options import JOURNAL
+from trio_stomp.store.disk import OsFiles
 from trio_stomp.store.tools import open_view
 from trio_stomp.transport import LinkTls
 
@@ -321,7 +322,11 @@ def make_node(host: Host, jetstream: JetStream, snapshots: CommitLog) -> Node:
     names, path = host.names, _local_path(host.settings, host.names)
     lease = lease_of(host.contact.node, lease_options, names.partition)
     silent_s = options.lease_s + DOUBT_S
-    local = LocalState(partial(_open_local, host.settings, path), partial(newest, snapshots))
+    local = LocalState(
+        partial(_open_local, host.settings, path),
+        partial(newest, snapshots),
+        partial(_remove_local, path),
+    )
     node = Node(
         jetstream,
         names=names,
@@ -369,6 +374,24 @@ def _local_path(settings: Settings, names: ClusterNames) -> Path:
 
 def _open_local(settings: Settings, path: Path, is_new: bool) -> JournalStore:
     if is_new:
-        shutil.rmtree(path, ignore_errors=True)
+        _remove_local(path)
     path.mkdir(mode=0o700, parents=True, exist_ok=True)
     return JournalStore(str(path), options=settings.journal, follows=True)
+
+
+def _remove_local(path: Path) -> None:
+    """Remove a local store, if there is one. Killed at any moment, this leaves all of it or none.
+
+    Raises:
+      StoreError: It cannot be removed.
+    """
+    gone = path.with_name(f"{path.name}.removed")
+    try:
+        with suppress(FileNotFoundError):
+            shutil.rmtree(gone)  # what an earlier process left
+        with suppress(FileNotFoundError):
+            path.rename(gone)
+            OsFiles().sync_directory(str(path.parent))  # before any file in it is gone
+            shutil.rmtree(gone)
+    except OSError as error:
+        raise StoreError(f"{path} cannot be removed: {error}") from error
