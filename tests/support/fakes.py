@@ -41,7 +41,7 @@ from trio_stomp.cluster.routing import Placement, Router, make_core
 from trio_stomp.server import Entrance, InnerServer, Server
 from trio_stomp.startup._entrances import address_of, open_entrances
 from trio_stomp.startup._security import Security
-from trio_stomp.startup._serve import _assemble
+from trio_stomp.startup._serve import Embedding, _assemble
 
 PATIENCE_S = 30.0
 """A client that waits longer for the broker has found a bug. Virtual time under a mock clock."""
@@ -580,9 +580,7 @@ class Dial:
             contact = Contact(f"n{number}", "127.0.0.1", port, "secret")
             self.gates.append(Gate(PATIENCE_S, 100, contact))
             handle = ServerHandle(())
-            server = self.assemble(
-                settings, self.security, handle, None, partial(make_core, placement, number)
-            )
+            server = self._core(settings, handle, partial(make_core, placement, number))
             self.owners.append((server, handle))
             if self.is_inside:
                 self.gates[-1].contact = contact
@@ -590,10 +588,14 @@ class Dial:
             entrance = Entrance(listener, "off", b"secret")
             self._nursery.start_soon(server.run, [entrance], handle, lambda: None)
         core = partial(Router, placement=placement, gates=self.gates)
-        server = self.assemble(settings, self.security, self.handle, None, core)
+        server = self._core(settings, self.handle, core)
         assert isinstance(server.broker, Router)
         server.broker.owners.join(server.dispatcher, self._nursery.start_soon)
         return server
+
+    def _core(self, settings: Settings, handle: ServerHandle, core: Callable[..., Any]) -> Server:
+        embedding = Embedding(handle.feed, None, None, make_core=core)
+        return self.assemble(settings, self.security, handle, None, embedding)
 
     async def _serve_gate(self, serve: Any, listeners: list[trio.SocketListener]) -> None:
         with self._gate:
