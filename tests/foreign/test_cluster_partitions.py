@@ -1,6 +1,7 @@
 """Nodes of a cluster with partitions, on real servers of NATS."""
 
 import json
+import shutil
 import tomllib
 from contextlib import AbstractAsyncContextManager
 from functools import partial
@@ -25,7 +26,10 @@ from tests.support.dashboard import live, shows
 from trio_stomp import Settings
 from trio_stomp.base import OptionError
 from trio_stomp.cli._main import main
+from trio_stomp.cluster import ClusterNames, newest, open_log
 from trio_stomp.cluster.routing import Placement
+from trio_stomp.nats import JetStream
+from trio_stomp.store import Keep
 
 pytestmark = pytest.mark.foreign
 ANSWERS = "trio_stomp.cli.commands._cluster._ask.ANSWERS_S"
@@ -467,6 +471,70 @@ async def test_the_store_of_a_broker_that_was_alone_moves_into_partitions(
             PLACEMENT.of(each["destination"]) for each in values["last_values"]
         ]
         assert await take(here, second, 6) == {name: [b"a", b"b"] for name in NAMES}
+
+
+async def kept(here: Cluster, name: str) -> list[str]:
+    """Return the names of the settings in the first partition's snapshot.
+
+    The position in the log of another cluster would be taken for one in the new log.
+    """
+    names = ClusterNames(name)
+    stream = open_log(JetStream(here.engine), names.snapshots, names.snapshot_subject)
+
+    def read() -> list[str]:
+        found = newest(stream)
+        assert found is not None
+        records = [record for group in found[1] for record in group]
+        return [record.key for record in records if isinstance(record, Keep)]
+
+    try:
+        return await trio.to_thread.run_sync(read)
+    finally:
+        stream.close()
+
+
+async def test_the_stores_of_all_partitions_of_a_node_move_into_a_new_cluster(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    async with parted(tmp_path, 1) as here:
+
+        async def run(*sources: Path, partitions: int = 3) -> tuple[int, str]:
+            new = "--cluster-name", "new", "--cluster-partitions", f"{partitions}"
+            argv = ["cluster", "import", *map(str, sources), *new, "--cluster-replicas", "1"]
+            argv += ["--cluster", str(here.server.address)]
+            code = await trio.to_thread.run_sync(main, argv)
+            return code, "".join(capsys.readouterr())
+
+        (node,) = here.nodes
+        await here.owners(3)
+        await put(here, node, b"1", b"2")
+        client = await here.client(node)
+        retained = {**STORED, "retain": "set"}
+        topic = NAMES[1].replace("queue", "topic")
+        await client.publish(topic, b"last", headers=retained, receipt=True)
+        await client.send("SUBSCRIBE", {"destination": "/dead", "id": "x", "receipt": "r"})
+        await client.receive_until_receipt("r")
+        node.handle.stop()
+        await node.ended.wait()
+        first, second, third = (tmp_path / "n0" / f"cluster-stomp.0{each}" for each in range(3))
+        double = shutil.copytree(second, tmp_path / "double")
+        for sources, partitions, says in (
+            ((first, second), 3, "the store of partition 2 is missing"),
+            ((first, second, double), 3, "are both of partition 1"),
+            ((second, first, third), 1, "cluster-stomp.01 is not the store of one of 1 partitions"),
+            ((first, second, third), 4, ", but has /topic/"),
+        ):
+            code, shown = await run(*sources, partitions=partitions)
+            assert (code, says in shown) == (2, True), shown
+        code, shown = await run(third, first, second)
+        assert (code, "cluster new is filled: messages: 7" in shown) == (0, True), shown
+        assert not [key for key in await kept(here, "new") if key.startswith("cluster:")]
+        again = await here.start("n1", cluster_name="new", cluster_partitions=3)
+        assert await take(here, again, 6) == {name: [b"1", b"2"] for name in NAMES}
+        values = await answer(again, "/api/v1/last-values")
+        assert [(each["partition"], each["destination"]) for each in values["last_values"]] == [
+            (PLACEMENT.of(topic), topic)
+        ]
 
 
 async def test_without_its_engine_each_partition_may_refuse_persistent_messages(

@@ -9,7 +9,7 @@ from trio_stomp.base import OptionError
 from trio_stomp.broker.forwarding import check_none
 from trio_stomp.cluster._engine import ClusterNames, open_log
 from trio_stomp.cluster._entries import end_entry, epoch_entry
-from trio_stomp.cluster._snapshot import write_state
+from trio_stomp.cluster._snapshot import without_ours, write_state
 from trio_stomp.nats import JetStream
 from trio_stomp.store import StaleSequence
 from trio_stomp.store.tools import View
@@ -44,7 +44,8 @@ async def move_in(
     log = open_log(jetstream, names.log, names.log_subject)
     snapshots = open_log(jetstream, names.snapshots, names.snapshot_subject)
     try:
-        recovered = await trio.to_thread.run_sync(view.recover, _ignore)
+        # It may be the copy of a node of another cluster.
+        recovered = without_ours(await trio.to_thread.run_sync(view.recover, _ignore))
         if is_only:
             check_none(recovered.places)
         writer = secrets.randbits(63) + 1

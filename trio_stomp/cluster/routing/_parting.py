@@ -1,12 +1,12 @@
 """The content of one store as that of several partitions: each thing goes where clients find it.
 
-Handles: a view of the part for each partition.
+Handles: a view of the part for each partition, or of the stores that a node with partitions has.
 Does not handle: reading a store, writing a partition; see ``store.tools`` and ``move_in``.
 """
 
 import json
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 
 from attrs import define, evolve, field
 
@@ -15,6 +15,7 @@ from trio_stomp.broker.durability import IDENTITY
 from trio_stomp.broker.forwarding import FORWARDS
 from trio_stomp.broker.headers import Dialect, decode_head, resolve, routing_of
 from trio_stomp.broker.managing import DECLARED
+from trio_stomp.broker.names import DIAG_STREAM
 from trio_stomp.broker.queues import PLACE as QUEUE
 from trio_stomp.broker.sending import SCHEDULED, SEEN
 from trio_stomp.broker.streams import FIRST
@@ -98,6 +99,27 @@ class Parting:
             },
         )
 
+    def owner(self) -> int | None:
+        """Return the partition whose store this is, or None if it is of a broker without any."""
+        identity = self._recovered.settings.get(IDENTITY, "")
+        return self.placement.marked(identity) if self.placement.is_marked(identity) else None
+
+    def misplaced(self, partition: int) -> str:
+        """Return something that the store of a partition cannot have, or "".
+
+        A queue may be in any, since dead letters stay in the partition of their origin.
+        """
+        all_ = self._recovered
+        names = [each for each in all_.streams if each != DIAG_STREAM]
+        for prefix in (RETAINED, DECLARED):
+            for key in (*(place for place, _ in all_.places), *all_.settings):
+                names += [key.removeprefix(prefix)] if key.startswith(prefix) else []
+        return next((each for each in names if self.placement.of(each) != partition), "")
+
+    def whole(self) -> Recovered:
+        """Return the content of the store."""
+        return self._recovered
+
     def keeps(self, partition: int, place: str, run: Stored) -> bool:
         """Return whether messages of a place are for a partition."""
         return not self._is_mixed(place) or self._of_message(place, run) == partition
@@ -180,10 +202,12 @@ class PartView:
     Args:
       whole: The whole store.
       partition: The partition.
+      is_all: It gets all, since the store is its own.
     """
 
     whole: Parting
     partition: int
+    is_all: bool = False
     name: str = field(init=False)
 
     def __attrs_post_init__(self) -> None:
@@ -194,11 +218,13 @@ class PartView:
 
     def recover(self, _progress: Progress) -> Recovered:
         """Implement ``View.recover``."""
-        return self.whole.recovered(self.partition)
+        return self.whole.whole() if self.is_all else self.whole.recovered(self.partition)
 
     def read(self, place: str, level: int, after: int, limit_bytes: int) -> Page:
         """Implement ``View.read``."""
         page = self.whole.view.read(place, level, after, limit_bytes)
+        if self.is_all:
+            return page
         keeps = self.whole.keeps
         return evolve(page, runs=[run for run in page.runs if keeps(self.partition, place, run)])
 
@@ -216,3 +242,36 @@ class PartView:
 
     def close(self) -> None:
         """Implement ``View.close``: the whole store is closed elsewhere."""
+
+
+def parts_of(wholes: Mapping[str, Parting], placement: Placement) -> list[PartView]:
+    """Return the stores of all partitions, in their order, each with all that it has.
+
+    Args:
+      wholes: The stores, by the names that the operator gave.
+      placement: Which partition has a destination.
+
+    Raises:
+      OptionError: They are not the stores of all partitions.
+    """
+    names: dict[int, str] = {}
+    for name, whole in wholes.items():
+        number = whole.owner()
+        if number is None:
+            raise OptionError(
+                f"{name} is not the store of one of {placement.partitions} partitions: only the"
+                " stores of all partitions of one node can be imported together, since the ids of"
+                " others collide"
+            )
+        if number in names:
+            raise OptionError(f"{names[number]} and {name} are both of partition {number}")
+        if wrong := whole.misplaced(number):
+            raise OptionError(
+                f"{name} is of partition {number}, but has {wrong[:80]}, which is placed in"
+                f" {placement.of(wrong)}: give --cluster-partitions and --cluster-colocate as for"
+                " the nodes from which it comes"
+            )
+        names[number] = name
+    if lacking := [f"{each}" for each in placement.all if each not in names]:
+        raise OptionError(f"the store of partition {', '.join(lacking)} is missing: give it, too")
+    return [PartView(wholes[names[each]], each, is_all=True) for each in placement.all]

@@ -12,6 +12,8 @@ from attrs import evolve
 from trio_stomp.cli._tool import CannotDo
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from trio_stomp.cluster import ClusterNames
     from trio_stomp.nats import JetStream
     from trio_stomp.store.tools import View
@@ -298,28 +300,33 @@ async def vacate(
 
 
 async def move_in(given: argparse.Namespace, names: "ClusterNames", jetstream: "JetStream") -> Row:
-    """Fill a new cluster from ``given.view``, and return what its partitions have together.
+    """Fill a new cluster from ``given.views``, and return what its partitions have together.
 
     Raises:
-      OptionError: The cluster was used, or the servers do not fit.
+      OptionError: The cluster was used, or the servers or stores do not fit.
       StoreError: The store cannot be read, or the servers cannot store the records.
       NatsError: There is no answer.
     """
     from trio_stomp.broker import dialect
     from trio_stomp.cluster import Layout, check_unused, move_in, open_engine
-    from trio_stomp.cluster.routing import Parting, Placement
+    from trio_stomp.cluster.routing import Parting, Placement, parts_of
 
     count, colocate = given.cluster_partitions, " ".join(given.cluster_colocate.split())
     placement = Placement(count, colocate)
+    views: Sequence[View] = list(given.views.values())
+    if count > 1 or len(views) > 1:
+        wholes = {
+            name: await trio.to_thread.run_sync(Parting, view, placement, dialect(given.dialect))
+            for name, view in given.views.items()
+        }
+        (first, *others) = wholes.values()
+        views = parts_of(wholes, placement) if others else list(map(first.part, placement.all))
     layout = Layout(count, colocate) if count > 1 else Layout()
     await open_engine(jetstream.client, names, given.cluster_replicas, ENGINE_S, layout)
     parts = [evolve(names, partition=number) for number in range(count)]
     for part in parts:
         await check_unused(jetstream, part)
-    if count == 1:
-        return dict(await move_in(jetstream, names, given.view))
-    whole = await trio.to_thread.run_sync(Parting, given.view, placement, dialect(given.dialect))
     found: Counter[str] = Counter()
-    for part in parts:
-        found.update(await move_in(jetstream, part, whole.part(part.partition), is_only=False))
+    for part, view in zip(parts, views, strict=True):
+        found.update(await move_in(jetstream, part, view, is_only=count == 1))
     return dict(found)

@@ -49,7 +49,8 @@ credentials as a node. move makes another node the owner, with less than half a 
 drain does so, too, and keeps the node from becoming the owner until it is started again; then stop
 it with SIGTERM. verify compares the nodes' copies. vacate moves the streams from one server of
 NATS to others, so that it can be stopped for good. import fills a new cluster, before its nodes
-start, with the directory or database of a stopped single broker.
+start, with the directory or database of a stopped single broker, or with those of all partitions
+of a node.
 docs/operate/cluster.md describes clusters.
 """
 
@@ -79,7 +80,7 @@ def make_parser() -> Parser:
         "drain": "keep a node from being the owner, before work on its machine",
         "verify": "compare the states of all nodes",
         "vacate": "move all streams away from a server of NATS, to remove it",
-        "import": "fill a new cluster from the store of a single broker",
+        "import": "fill a new cluster from a store",
     }
     for name, command in add_commands(parser, texts).items():
         add = command.add_argument
@@ -93,7 +94,12 @@ def make_parser() -> Parser:
             add("server", help="its server_name")
             add("--timeout", type=float, default=60.0, metavar="S", help="time limit for a stream")
         elif name == "import":
-            add("source", metavar="DIR|URL", help="its --data-dir or --store-url")
+            add(
+                "sources",
+                nargs="+",
+                metavar="DIR|URL",
+                help="its --data-dir or --store-url; or DIR/cluster-NAME.00 and so on of a node",
+            )
             add("--cluster-replicas", type=int, default=3, metavar="N", help="as for the nodes")
             add("--cluster-partitions", type=int, default=1, metavar="N", help="as for the nodes")
             add("--cluster-colocate", default="", metavar="GROUPS", help="as for the nodes")
@@ -237,7 +243,7 @@ def _vacate(given: argparse.Namespace) -> int:
 
 def _import(given: argparse.Namespace) -> int:
     with ExitStack() as stack:
-        given.view = open_unused(given.source, stack)
+        given.views = {each: open_unused(each, stack) for each in given.sources}
         found = _run(given, move_in)
     if given.json:
         show_json(found)
