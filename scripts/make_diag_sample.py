@@ -1,7 +1,7 @@
-"""Write a day of DIAG messages in files of `trio-stomp tables --import`: the data of tests.
+"""Write the tables of an invented day: something to analyse without a broker, also for tests.
 
-    python scripts/make_diag_sample.py                   tests/data/diag_day
-    python scripts/make_diag_sample.py --root /tmp/day   another directory
+    python scripts/make_diag_sample.py --root /tmp/day
+    trio-stomp spark report --root /tmp/day
 
 The day is the same on each run. It is that of a shop's broker: orders, invoices and
 e-mails on queues, prices on topics. Its incidents, in UTC:
@@ -17,34 +17,50 @@ e-mails on queues, prices on topics. Its incidents, in UTC:
 
 import argparse
 import json
-from collections.abc import Iterator, Sequence
+import sys
+from collections.abc import Iterable, Mapping
 from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
-import pyarrow.parquet as pq
+
+sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
+
 from _sample import Message, Shop
 
-from trio_stomp.spark._columns import KINDS, RAW, differences, schema_of
+from trio_stomp.base import PAGE, PREFIX, Table
+from trio_stomp.spark._columns import KINDS, RAW, schema_of
+from trio_stomp.spark.lake import Totals, Writer, open_store
 
-DEFAULT = Path(__file__).resolve().parent.parent / "tests" / "data" / "diag_day"
-QUERY = "5a3c0f1e"
-BATCHES = 4
-
-GLOB = "q=*/batch=*/*.parquet"
-SCHEMA = schema_of(RAW)
+Row = dict[str, Any]
 
 
-def checked(messages: Iterator[Message]) -> Iterator[Message]:
-    """Yield the messages, after checking them against the broker's schema."""
-    for message in messages:
-        if found := differences(KINDS[message.kind], message.body):
-            raise SystemExit(f"the sample and the schema of {message.kind} differ in {found}")
-        yield message
+def day() -> list[Row]:
+    """Return the messages of the day as rows of raw, in the order of their offsets.
+
+    Raises:
+      SystemExit: one has not the fields of the broker's schema.
+    """
+    return sorted(map(row, Shop().day()), key=lambda each: int(each["offset"]))
 
 
-def row(message: Message) -> dict[str, object]:
-    """Return a message as a row of raw."""
+def differences(table: Table, body: Mapping[str, object]) -> list[str]:
+    """Return the fields of a message that the table lacks, and its columns that this lacks."""
+    expected = {field.name for field in (*PREFIX, *table.beside)}
+    if not table.is_list:
+        return sorted(set(body) ^ (expected | {field.name for field in table.fields}))
+    found = set(body) ^ (expected | {field.name for field in PAGE} | {"items"})
+    items = body.get("items")
+    for item in items if isinstance(items, list) else ():
+        found |= set(item) ^ {field.name for field in table.fields}
+    return sorted(found)
+
+
+def row(message: Message) -> Row:
+    """Return a message as a row of raw, after checking it against the broker's schema."""
     body = message.body
+    if found := differences(KINDS[message.kind], body):
+        raise SystemExit(f"the sample and the schema of {message.kind} differ in {found}")
     return {
         **{name: body[name] for name in ("broker_id", "epoch", "offset", "v")},
         "topic": message.topic,
@@ -55,32 +71,13 @@ def row(message: Message) -> dict[str, object]:
     }
 
 
-def write(root: Path, rows: Sequence[dict[str, object]]) -> list[Path]:
-    """Write the rows as some batches of one query."""
-    for old in (root / "raw").glob(GLOB):
-        old.unlink()
-    size = -(-len(rows) // BATCHES)
-    paths = []
-    for number in range(BATCHES):
-        batch = root / "raw" / f"q={QUERY}" / f"batch={number:010d}"
-        batch.mkdir(parents=True, exist_ok=True)
-        some = rows[number * size : (number + 1) * size]
-        # Sorted by kind: similar texts side by side compress to a tenth of the size.
-        table = pa.Table.from_pylist(sorted(some, key=lambda each: str(each["kind"])), SCHEMA)
-        path = batch / "part-00000.zstd.parquet"
-        pq.write_table(
-            table,
-            path,
-            compression="zstd",
-            compression_level=19,
-            data_page_size=1 << 26,
-            use_dictionary=["broker_id", "epoch", "topic", "kind"],
-            column_encoding=dict.fromkeys(
-                ("offset", "stored_at", "ts", "v"), "DELTA_BINARY_PACKED"
-            ),
-        )
-        paths.append(path)
-    return paths
+def write(root: Path, rows: Iterable[Row]) -> Totals:
+    """Write messages to the tables of a root, and return their numbers."""
+    writer = Writer(open_store(root), "/stream/DIAG")
+    for batch in pa.Table.from_pylist(list(rows), schema_of(RAW)).to_batches():
+        writer.add(batch)
+    writer.flush()
+    return writer.totals
 
 
 def main() -> None:
@@ -88,12 +85,10 @@ def main() -> None:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("--root", type=Path, default=DEFAULT, help="default: %(default)s")
+    parser.add_argument("--root", type=Path, required=True, help="where the tables go")
     root = parser.parse_args().root
-    rows = [row(message) for message in checked(Shop().day())]
-    paths = write(root, rows)
-    size = sum(path.stat().st_size for path in paths)
-    print(f"{len(rows):,} messages, {size:,} bytes in {root}")
+    done = write(root, day())
+    print(f"{done.messages:,} messages, {done.rows:,} rows in {root}")
 
 
 if __name__ == "__main__":

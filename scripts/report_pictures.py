@@ -14,12 +14,11 @@ import os
 import re
 import sys
 import tempfile
+from datetime import timedelta
 from html import escape
 from pathlib import Path
 
-import pyarrow as pa
-import pyarrow.compute as pc
-import pyarrow.parquet as pq
+from make_diag_sample import Row, day, write
 from PIL import Image
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -27,12 +26,9 @@ sys.path.insert(0, str(ROOT))
 
 from tests.support.chromium import Chromium, chromium_or_skip, running_chromium  # noqa: E402
 from trio_stomp.spark import Thresholds  # noqa: E402
-from trio_stomp.spark.lake import import_earlier, open_store  # noqa: E402
 from trio_stomp.spark.running import NOTEBOOK_FILE, Days, make_report  # noqa: E402
 
-SAMPLE = ROOT / "tests" / "data" / "diag_day"
 DAY, DAY_BEFORE = "2026-03-14", "2026-03-13"
-DAY_US = 86_400_000_000
 LESS = 0.8
 """The factor of the counters of the invented day before."""
 
@@ -52,8 +48,9 @@ def main(argv: list[str]) -> None:
     with tempfile.TemporaryDirectory() as name:
         scratch = Path(name)
         root = scratch / "diag"
-        import_earlier(open_store(root), str(earlier_day(scratch)))
-        import_earlier(open_store(root), str(SAMPLE))
+        messages = day()
+        write(root, map(earlier, messages))
+        write(root, messages)
         pages = {"notebook": scratch / "notebook.html", "report": scratch / "report.html"}
         thresholds = Thresholds(memory_bytes=512 << 20, fds=1024)
         make_report(str(root), Days(), thresholds, pages["report"])
@@ -66,33 +63,15 @@ def main(argv: list[str]) -> None:
                     print(picture, picture.stat().st_size)
 
 
-def earlier_day(scratch: Path) -> Path:
-    """Return the sample as if it had been a day earlier, and less had happened."""
-
-    def earlier(body: str) -> str:
-        body = body.replace(DAY, DAY_BEFORE)
-        return re.sub(
-            r'("\w+_total": ?)(\d+)', lambda found: f"{found[1]}{int(LESS * int(found[2]))}", body
-        )
-
-    out = scratch / "earlier"
-    for file in SAMPLE.rglob("*.parquet"):
-        rows = pq.read_table(file, partitioning=None)
-        bodies = [earlier(body) for body in rows.column("body").to_pylist()]
-        rows = replaced(rows, "body", pa.array(bodies))
-        rows = replaced(rows, "epoch", pa.array(["earlier"] * rows.num_rows))
-        for name in {"ts", "stored_at"} & set(rows.column_names):
-            moved = pc.subtract(rows.column(name).cast(pa.int64()), DAY_US)
-            rows = replaced(rows, name, moved.cast(rows.schema.field(name).type))
-        place = out / file.relative_to(SAMPLE)
-        place.parent.mkdir(parents=True)
-        pq.write_table(rows, place)
-    return out
-
-
-def replaced(rows: pa.Table, name: str, column: pa.Array | pa.ChunkedArray) -> pa.Table:
-    """Return rows with another column in the place of one."""
-    return rows.set_column(rows.column_names.index(name), name, column)
+def earlier(row: Row) -> Row:
+    """Return a message of the sample as if it had been a day before, and less had happened."""
+    body = re.sub(
+        r'("\w+_total": ?)(\d+)',
+        lambda found: f"{found[1]}{int(LESS * int(found[2]))}",
+        str(row["body"]).replace(DAY, DAY_BEFORE),
+    )
+    times = {name: row[name] - timedelta(days=1) for name in ("ts", "stored_at")}
+    return row | times | {"body": body, "epoch": "earlier"}
 
 
 def notebook(root: Path) -> str:

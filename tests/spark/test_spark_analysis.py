@@ -1,6 +1,5 @@
 """The analysis: rates over restarts, percentiles, episodes, consumers; and the report's page."""
 
-import importlib
 import math
 import random
 import re
@@ -304,21 +303,6 @@ def test_losses_are_reported_by_reason_and_user(spark: "SparkSession") -> None:
     }
     (dave,) = slow_subscribers(named, LIMITS).collect()
     assert (dave["user"], dave["times"], dave["dropped"], dave["put_out"]) == ("dave", 1, 42, 1)
-
-
-@pytest.mark.full
-def test_the_sample_equals_the_output_of_its_script(tmp_path: Path) -> None:
-    """Its messages, that is: the files' bytes depend on the version of the writer."""
-    import pyarrow.parquet as pq
-
-    script = importlib.import_module("make_diag_sample")
-    rows = [script.row(reported) for reported in script.checked(script.Shop().day())]
-    script.write(tmp_path, rows)
-    names = sorted(path.relative_to(tmp_path) for path in tmp_path.rglob("*.parquet"))
-    assert names
-    for name in names:
-        assert pq.read_table(tmp_path / name).equals(pq.read_table(script.DEFAULT / name))
-    assert sum(path.stat().st_size for path in script.DEFAULT.rglob("*.parquet")) < 360_000
 
 
 @pytest.mark.full

@@ -22,7 +22,6 @@ import pyarrow.compute as pc  # noqa: E402
 from tests.support.diag_day import diag_day as diag_day  # noqa: E402
 from trio_stomp.spark._columns import KINDS  # noqa: E402
 from trio_stomp.spark.lake import open_store  # noqa: E402
-from trio_stomp.spark.lake._store import delta  # noqa: E402
 from trio_stomp.spark.running import NOTEBOOK_FILE  # noqa: E402
 
 if TYPE_CHECKING:
@@ -102,6 +101,11 @@ def execute(monkeypatch: pytest.MonkeyPatch) -> Callable[[Path], Any]:
     return run
 
 
+def fill(root: Path, name: str, rows: pa.Table) -> None:
+    """Write a table with these rows."""
+    open_store(root).append(name, "a source", 1, lambda _: rows)
+
+
 def test_it_runs_on_the_sample(
     spark: "SparkSession", diag_day: Path, execute: Callable[[Path], Any]
 ) -> None:
@@ -130,7 +134,7 @@ def test_a_few_minutes_are_plots_too(
         rows = rows.set_column(rows.schema.names.index("ts"), "ts", sooner)
         place = rows.schema.names.index("interval_s")
         rows = rows.set_column(place, "interval_s", pc.divide(interval_s, 60.0))
-        delta(open_store(tmp_path)).insert(kind, rows)
+        fill(tmp_path, kind, rows)
     notebook = execute(tmp_path)
     assert len(outputs(notebook, "image/png")) == 4
     assert outputs(notebook, "text/plain")[-1] == "([143, 143, 143, 0], '00:00', '00:24')"
@@ -146,7 +150,7 @@ def test_what_there_is_nothing_of_is_said_in_words(
     if has_process:
         rows = open_store(diag_day).dataset("process")
         assert rows is not None
-        delta(open_store(tmp_path)).insert("process", rows.to_table().slice(0, 6))
+        fill(tmp_path, "process", rows.to_table().slice(0, 6))
     else:
         expected += ["has no tables of 2026-03-14", "There are no figures of the process."]
     notebook = execute(tmp_path, "results is None")

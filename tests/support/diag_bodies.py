@@ -3,13 +3,9 @@
 import json
 from collections.abc import Iterable, Mapping
 from datetime import UTC, datetime, timedelta
-from pathlib import Path
-
-import pyarrow as pa
-import pyarrow.parquet as pq
 
 from trio_stomp.base.schema import PREFIX, Field
-from trio_stomp.spark._columns import KINDS, RAW, schema_of
+from trio_stomp.spark._columns import KINDS
 
 START = datetime(2026, 3, 14, 8, 0, tzinfo=UTC)
 EMPTY: dict[str, object] = {
@@ -21,7 +17,6 @@ EMPTY: dict[str, object] = {
     "ARRAY<DOUBLE>": [],
     "ARRAY<BIGINT>": [],
 }
-SCHEMA = schema_of(RAW)
 
 Row = dict[str, object]
 
@@ -61,23 +56,3 @@ def message(
         "v": 1,
         "body": json.dumps(body),
     }
-
-
-def write_batch(root: Path, number: int, rows: list[Row], query: str = "0a1b2c3d") -> Path:
-    """Write the rows as one batch of the sidecar."""
-    batch = root / "raw" / f"q={query}" / f"batch={number:010d}"
-    batch.mkdir(parents=True, exist_ok=True)
-    path = batch / "part-00000.zstd.parquet"
-    pq.write_table(pa.Table.from_pylist(rows, SCHEMA), path)
-    return path
-
-
-def commit(root: Path, batches: Iterable[int], query: str = "0a1b2c3d") -> Path:
-    """Make a checkpoint in which these batches are committed."""
-    checkpoint = root / "checkpoint"
-    (checkpoint / "commits").mkdir(parents=True, exist_ok=True)
-    text = json.dumps({"id": f"{query}-0000-0000-0000-000000000000"})
-    (checkpoint / "metadata").write_text(text, encoding="utf-8")
-    for batch in batches:
-        (checkpoint / "commits" / str(batch)).write_text("v1\n{}", encoding="utf-8")
-    return checkpoint

@@ -5,7 +5,7 @@ messages that no such table can hold, unchanged. New columns are appended to tho
 older files have null there.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 
 import pyarrow as pa
 
@@ -71,15 +71,3 @@ def columns(table: Table) -> tuple[Field, ...]:
 def schema_of(fields: Iterable[Field]) -> pa.Schema:
     """Return columns as a schema of Arrow. All are nullable, as old files lack newer ones."""
     return pa.schema([(field.name, type_of(field.type)) for field in fields])
-
-
-def differences(table: Table, body: Mapping[str, object]) -> list[str]:
-    """Return the fields of messages that the table lacks, and its columns that messages lack."""
-    expected = {field.name for field in (*PREFIX, *table.beside)}
-    if not table.is_list:
-        return sorted(set(body) ^ (expected | {field.name for field in table.fields}))
-    found = set(body) ^ (expected | {field.name for field in PAGE} | {"items"})
-    items = body.get("items")
-    for item in items if isinstance(items, list) else ():
-        found |= set(item) ^ {field.name for field in table.fields}
-    return sorted(found)

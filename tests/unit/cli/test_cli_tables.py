@@ -14,7 +14,6 @@ pytest.importorskip("deltalake", reason="the extra tables is not installed")
 
 from deltalake import DeltaTable
 
-from tests.support.diag_bodies import message, write_batch
 from tests.support.lake import offsets
 from tests.support.stream_server import StreamServer, event
 from tests.support.tool_fakes import free_port
@@ -82,18 +81,6 @@ def test_a_stream_of_a_user_becomes_a_table_of_its_own(
     assert (row["price"], row["_corrupt_record"], row["offset"]) == (1.5, None, 0)
 
 
-def test_files_of_earlier_versions_are_told_of_until_they_are_gone(
-    server: StreamServer, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    write_batch(tmp_path, 0, [message("session", 7)])
-    words = ["tables", "--root", str(tmp_path), "--url", server.url]
-    assert main([*words, "--once"]) == 0
-    assert f"tables --root {tmp_path} --import {tmp_path} adds them" in capsys.readouterr().out
-    assert main([*words, "--import", str(tmp_path)]) == 0
-    assert "imported  messages 1  rows 1  raw 0" in capsys.readouterr().out
-    assert offsets(open_store(tmp_path), "session") == [7]
-
-
 def test_errors_are_one_line_with_the_remedy(
     server: StreamServer,
     tmp_path: Path,
@@ -110,7 +97,6 @@ def test_errors_are_one_line_with_the_remedy(
         (("--url", "127.0.0.1"), "should be stomp://host:port"),
         (("--stream", "/topic/prices"), "should begin with /stream/: /stream/topic/prices"),
         (("--stream", "/stream/a", "--table", "queue"), "cannot be called 'queue'"),
-        (("--import", str(tmp_path)), "has no files of an earlier version"),
     ):
         given = ["--url", server.url, "--root", str(tmp_path / "root"), "--once", *words]
         assert main(["tables", *given]) == 1

@@ -64,22 +64,12 @@ def main(argv: Sequence[str]) -> int:
 
 
 def _work(given: argparse.Namespace) -> None:
-    """Do what the options say: import, compact, drop and end; or read the stream."""
-    from trio_stomp.spark.lake import compact, drop_raw, has_earlier, import_earlier, open_store
+    """Do what the options say: compact, drop and end; or read the stream."""
+    from trio_stomp.spark.lake import compact, drop_raw, open_store
 
     store = open_store(given.root, given.format)
     store.place.check()
-    if given.import_from:
-        done = import_earlier(store, given.import_from)
-        _say(given, "imported", messages=done.messages, rows=done.rows, raw=done.rest)
-    elif has_earlier(store.place):
-        _say(
-            given,
-            f"{store.place.uri} has files of an earlier version: trio-stomp tables --root"
-            f" {given.root} --import {given.root} adds them to the tables; then remove its raw,"
-            " stats and checkpoint",
-        )
-    if given.once or not (given.import_from or given.compact or given.raw_max_age):
+    if given.once or not (given.compact or given.raw_max_age):
         _follow(given, store)
     if given.raw_max_age:
         _say(
@@ -218,7 +208,6 @@ def make_parser() -> Parser:
         metavar="30d",
         help="delete older days of raw and --table, whose messages are nowhere else",
     )
-    add("--import", dest="import_from", metavar="OLD_ROOT", help="add files of earlier versions")
     add("--stream", default=DIAG, help="the stream to read (default: /stream/DIAG)")
     add("--table", default=TABLE, help="of the messages of --stream (default: messages)")
     add("--body", choices=(BODY, "text", "json"), default=BODY, help="of --stream (binary)")

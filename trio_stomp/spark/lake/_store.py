@@ -111,7 +111,7 @@ class DeltaStore:
             if new is None:
                 return 0
             try:
-                self._write(name, new, [Transaction(source, following)])
+                self._write(name, new, Transaction(source, following))
             except CommitFailedError:
                 # Another writer was faster, perhaps with the same rows: look again.
                 self._open.pop(name, None)
@@ -123,18 +123,7 @@ class DeltaStore:
             f"{self.place.uri}: other writers of {name} won {ATTEMPTS} times; try later"
         )
 
-    def insert(self, name: str, rows: pa.Table) -> None:
-        """Append rows whatever the table has.
-
-        Raises:
-          LakeError: the storage refuses.
-        """
-        try:
-            self._write(name, rows, [])
-        except (DeltaError, OSError) as error:
-            raise self.place.unwritable(error) from None
-
-    def _write(self, name: str, rows: pa.Table, transactions: list[Transaction]) -> None:
+    def _write(self, name: str, rows: pa.Table, done: Transaction) -> None:
         table = self._opened(name)
         if table is None:
             uri = self.place.below(FOLDER, name).uri
@@ -154,7 +143,7 @@ class DeltaStore:
             mode="append",
             schema_mode=None if known.keys() == set(rows.column_names) else "merge",
             writer_properties=WRITING,
-            commit_properties=CommitProperties(app_transactions=transactions),
+            commit_properties=CommitProperties(app_transactions=[done]),
         )
 
     def dataset(self, name: str) -> ds.Dataset | None:

@@ -1,4 +1,4 @@
-"""The one writer of tables: for Spark's micro-batches, for readers without Java, and for imports.
+"""The one writer of tables: for Spark's micro-batches and for readers without Java.
 
 A commit is some messages of one epoch: their rows go to the table of their kind, those that no
 table can hold to ``raw``, and the last step is a row of ``progress``. Each table keeps how far it

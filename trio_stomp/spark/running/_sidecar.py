@@ -21,7 +21,7 @@ from trio_stomp.spark._preflight import await_stream
 from trio_stomp.spark._session import check_installed, open_session
 from trio_stomp.spark._table_sink import TableSink
 from trio_stomp.spark.format import InsightSink, SourceOptions, StompDataSource
-from trio_stomp.spark.lake import Place, has_earlier, open_store
+from trio_stomp.spark.lake import Place, open_store
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -224,8 +224,6 @@ def follow(spark: "SparkSession", sidecar: Sidecar, stop: threading.Event) -> No
     reporter.beat()
     query = writer.foreachBatch(batch_function(sidecar)).start()
     reporter.say(event="started", query=query.id, root=sidecar.root, stream=sidecar.stream)
-    if has_earlier(place):
-        reporter.say(event="earlier", root=place.uri, remedy="trio-stomp tables --import")
     try:
         while not query.awaitTermination(POLL_S):
             reporter.look(query)
