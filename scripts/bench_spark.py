@@ -221,7 +221,8 @@ def write_day(root: Path, latency: str) -> None:
         if len(messages) < 6 * TICKS_A_BATCH:
             continue
         clock = time.process_time()
-        rows = RowBuilder("/stream/DIAG", "e1", messages[0][0], moment.isoformat(), "")
+        at = moment.isoformat()
+        rows = RowBuilder("/stream/DIAG", "e1", messages[0][0], planned_at=at, broker_id="")
         for batch in (*rows.add(messages), *rows.flush()):
             writer.add(batch)
         writer.flush()

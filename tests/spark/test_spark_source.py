@@ -17,9 +17,13 @@ import pyarrow as pa  # noqa: E402
 from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxRows  # noqa: E402
 
 from trio_stomp.diag import PREFIX, TABLES  # noqa: E402
-from trio_stomp.spark import StompDataSource, StreamAway, StreamError  # noqa: E402
-from trio_stomp.spark import _rows as rows_module  # noqa: E402
-from trio_stomp.spark._rows import ARROW_SCHEMA, heading, kind_of  # noqa: E402
+from trio_stomp.spark import (  # noqa: E402
+    StompDataSource,
+    StreamAway,
+    StreamError,
+    _messages,
+)
+from trio_stomp.spark._rows import RAW_LAYOUT, heading, kind_of  # noqa: E402
 from trio_stomp.spark.format._source import (  # noqa: E402
     MIN_PARTITION_ROWS,
     Offset,
@@ -98,30 +102,16 @@ def test_a_row_of_the_raw_table(server: StreamServer) -> None:
     }
 
 
-def test_a_stream_of_users_is_text(server: StreamServer) -> None:
-    server.append("/topic/a:b", b"caf\xc3\xa9 \xff", {"timestamp": "1767225600123"})
-    server.append("/topic/a:b", b"")
-    server.append("/topic/a:b", b"a\0b", {"timestamp": "soon"})
-    found = read(batch(server, broker_id="east"), batch(server).partitions())
-    assert [row["body"] for row in found] == ["café \ufffd", "", "a\0b"]
-    assert {(row["topic"], row["kind"], row["v"]) for row in found} == {("/topic/a:b", "", None)}
-    assert [row["ts"] and row["ts"].isoformat() for row in found] == [
-        "2026-01-01T00:00:00.123000+00:00",
-        None,
-        None,
-    ]
-    assert found[0]["broker_id"] == "east"
-
-
-def test_the_time_of_storing_is_the_brokers_whatever_a_sender_says(server: StreamServer) -> None:
-    for reported in ("86400000", "0", "99999999999999", "-1", "soon"):
-        server.append("/topic/a", b"", {"timestamp": reported})
+def test_the_time_of_storing_is_the_brokers_whatever_a_body_says(server: StreamServer) -> None:
     server.append("DIAG/session", b'{"v":1,"ts":"1970-01-01T00:00:00Z"}')
-    found = read(batch(server), batch(server).partitions())
+    server.append("DIAG/novelty", b"caf\xc3\xa9 \xff")
+    found = read(batch(server, broker_id="east"), batch(server).partitions())
     assert [row["stored_at"].timestamp() for row in found] == [
         int(moment * 1000) / 1000 for moment in server.log.times
     ]
-    assert {row["ts"] and row["ts"].year for row in found} == {1970, 5138, None}
+    assert [row["ts"] and row["ts"].year for row in found] == [1970, None]
+    assert found[1]["body"] == "café \ufffd"
+    assert (found[1]["kind"], found[1]["v"], found[1]["broker_id"]) == ("", None, "east")
 
 
 def test_a_body_written_otherwise_is_parsed_as_a_whole() -> None:
@@ -315,12 +305,12 @@ def test_a_start_by_time(server: StreamServer) -> None:
 def test_batches_are_of_a_bounded_size(
     server: StreamServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(rows_module, "BATCH_ROWS", 10)
+    monkeypatch.setattr(_messages, "BATCH_ROWS", 10)
     fill(server, 25)
     reader = batch(server)
     found = list(reader.read(reader.partitions()[0]))
     assert [len(part) for part in found] == [10, 10, 5]
-    assert {part.schema for part in found} == {ARROW_SCHEMA}
+    assert {part.schema for part in found} == {RAW_LAYOUT.schema}
     assert all(isinstance(part, pa.RecordBatch) for part in found)
 
 

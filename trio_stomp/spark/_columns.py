@@ -21,9 +21,7 @@ RAW = (
     Field("topic", "STRING", "where the broker published it"),
     Field("kind", "STRING", "the table that its records belong to"),
     STORED_AT,
-    Field(
-        "ts", "TIMESTAMP", "when the figures were taken; of a user's stream, what the sender says"
-    ),
+    Field("ts", "TIMESTAMP", "when the figures were taken"),
     Field("v", "BIGINT", "version of the schema"),
     Field("body", "STRING", "the message's JSON"),
 )

@@ -3,19 +3,25 @@
 It needs no Spark. Whatever is not one of ``COLUMNS`` is a field of a JSON body.
 """
 
-import io
 from collections.abc import Iterator, Sequence
 from datetime import datetime
 from typing import NamedTuple
 
+import numpy as np
 import pyarrow as pa
-import pyarrow.json
 
 from trio_stomp.spark._client import Message, StreamError
 from trio_stomp.spark._columns import DATE
 from trio_stomp.spark._frames import unescaped
-from trio_stomp.spark._rows import BATCH_BYTES, BATCH_ROWS, RETENTION
+from trio_stomp.spark._json import objects
 from trio_stomp.spark._types import fields_of
+
+RETENTION = "retention"
+EPOCH = "epoch"
+"""The reasons of gaps."""
+
+BATCH_ROWS = 10_000
+BATCH_BYTES = 8 * 1024 * 1024
 
 COLUMNS: dict[str, pa.DataType] = {
     "headers": pa.map_(pa.string(), pa.string()),
@@ -101,11 +107,11 @@ class MessageBuilder:
         self._offsets: list[int] = []
         self._times: list[int] = []
         self._bodies: list[bytes | None] = []
+        self._head_of: list[int] = []
         self._size = 0
         # Most messages of a publisher have the same headers: they are parsed and built once.
         self._numbers: dict[bytes, int] = {}
         self._heads: list[tuple[str, Pairs]] = []
-        self._head_of: list[int] = []
 
     def add(self, messages: list[Message]) -> Iterator[pa.RecordBatch]:
         """Add messages, and yield a batch whenever there are enough rows.
@@ -113,17 +119,20 @@ class MessageBuilder:
         Raises:
           StreamError: messages are missing before one of these, and that is an error.
         """
+        own_of = self.own
         for offset, stored_ms, head, body in messages:
             if offset != self.expected:
                 self.gap(offset, RETENTION, stored_ms)
             self.expected = offset + 1
-            # The broker writes the headers of the delivery first.
-            own = head[head.index(b"\n", head.index(_TIME) + 1) :]
+            own = own_of(head)
             number = self._numbers.get(own)
             if number is None:
                 number = self._numbers[own] = len(self._heads)
                 self._heads.append(parse(own))
-            self._append(offset, stored_ms, number, body)
+            self._offsets.append(offset)
+            self._times.append(stored_ms)
+            self._head_of.append(number)
+            self._bodies.append(body)
             self._size += len(body) + len(own)
             if len(self._offsets) >= BATCH_ROWS or self._size >= BATCH_BYTES:
                 yield from self.flush()
@@ -149,42 +158,51 @@ class MessageBuilder:
         if stored_ms is None:
             stored_ms = int(datetime.fromisoformat(self._planned_at).timestamp() * 1000)
         self._heads.append((self._stream, [(GAP, reason), (GAP_UNTIL, str(hi))]))
-        self._append(lo, stored_ms, len(self._heads) - 1, None)
+        body = self.gap_body(hi, reason, stored_ms)
+        self._offsets.append(lo)
+        self._times.append(stored_ms)
+        self._head_of.append(len(self._heads) - 1)
+        self._bodies.append(body)
         self.expected = hi
 
-    def _append(self, offset: int, stored_ms: int, head: int, body: bytes | None) -> None:
-        self._offsets.append(offset)
-        self._times.append(stored_ms)
-        self._head_of.append(head)
-        self._bodies.append(body)
+    def own(self, head: bytes) -> bytes:
+        """Return the headers to parse: the sender's, as the broker writes its own first."""
+        return head[head.index(b"\n", head.index(_TIME) + 1) :]
+
+    def gap_body(self, hi: int, reason: str, stored_ms: int) -> bytes | None:  # noqa: ARG002
+        """Return the body of a row for missing messages, which has none here."""
+        return None
 
     def flush(self) -> Iterator[pa.RecordBatch]:
         """Yield the remaining rows, if any."""
-        if not self._offsets:
-            return
-        schema = self._layout.schema
+        if self._offsets:
+            known = self.columns()
+            arrays = [
+                known[each.name] if each.name in known else self._column(each)
+                for each in self._layout.schema
+            ]
+            self._clear()
+            yield pa.RecordBatch.from_arrays(arrays, schema=self._layout.schema)
+
+    def columns(self) -> dict[str, pa.Array]:
+        """Return the columns that are made of bodies, by their names."""
+        if self._layout.body != "json":
+            return {}
         fields = self._layout.fields
-        parsed: dict[str, pa.Array] = {}
-        if self._layout.body == "json":
-            struct, corrupt = json_rows(self._bodies, pa.struct(fields))
-            parsed = dict(zip((each.name for each in fields), struct.flatten(), strict=True))
-            parsed[CORRUPT] = corrupt
-        arrays = [
-            parsed[each.name] if each.name in parsed else self._column(each) for each in schema
-        ]
-        self._clear()
-        yield pa.RecordBatch.from_arrays(arrays, schema=schema)
+        rows, corrupt = json_rows(self._bodies, pa.struct(fields))
+        names = (each.name for each in fields)
+        return dict(zip(names, rows.flatten(), strict=True)) | {CORRUPT: corrupt}
+
+    def of_heads(self, values: Sequence[object], kind: pa.DataType) -> pa.Array:
+        """Return a column, given the value of each different head."""
+        return pa.array(values, kind).take(pa.array(self._head_of))
 
     def _column(self, field: pa.Field) -> pa.Array:
         match field.name:
             case "headers":
-                return pa.array([pairs for _, pairs in self._heads], field.type).take(
-                    pa.array(self._head_of)
-                )
+                return self.of_heads([pairs for _, pairs in self._heads], field.type)
             case "destination":
-                return pa.array([name for name, _ in self._heads], field.type).take(
-                    pa.array(self._head_of)
-                )
+                return self.of_heads([name for name, _ in self._heads], field.type)
             case "message_id":
                 return pa.array([f"{self._epoch}-{offset}" for offset in self._offsets], field.type)
             case "offset":
@@ -211,13 +229,16 @@ def parse(head: bytes) -> tuple[str, Pairs]:
     return destination, list(headers.items())
 
 
-def texts(bodies: Sequence[bytes | None]) -> pa.Array:
-    """Return bodies as texts; bytes that are not UTF-8 become U+FFFD."""
+def texts(values: Sequence[bytes | str | None]) -> pa.Array:
+    """Return values as texts; bytes that are not UTF-8 become U+FFFD."""
     try:
-        return pa.array(bodies, pa.string())
+        return pa.array(values, pa.string())
     except (pa.ArrowInvalid, UnicodeDecodeError):
-        decoded = (None if body is None else body.decode("utf-8", "replace") for body in bodies)
-        return pa.array(list(decoded), pa.string())
+        decoded = [
+            value.decode("utf-8", "replace") if isinstance(value, bytes) else value
+            for value in values
+        ]
+        return pa.array(decoded, pa.string())
 
 
 def json_rows(bodies: Sequence[bytes | None], kind: pa.StructType) -> tuple[pa.Array, pa.Array]:
@@ -227,39 +248,25 @@ def json_rows(bodies: Sequence[bytes | None], kind: pa.StructType) -> tuple[pa.A
       An array of ``kind``, and the bodies that are none as texts. Either is null in a row of the
       other, and both if there is no body.
     """
-    parsed = [
-        part
-        for at in range(0, len(bodies), BATCH_ROWS)
-        for part in _parsed(bodies[at : at + BATCH_ROWS], kind)
-    ]
-    rows = pa.concat_arrays(parsed)
-    valid = rows.is_valid().to_pylist()
-    wrong = [None if good else body for good, body in zip(valid, bodies, strict=True)]
-    return rows, texts(wrong)
-
-
-def _parsed(bodies: Sequence[bytes | None], kind: pa.StructType) -> Iterator[pa.Array]:
-    """Yield the rows of some bodies; those of one wrong body are null, and no others."""
-    # Each body is a member of an object of its own line, which nothing in it can leave: a line feed
-    # is white space in JSON, or wrong, and so is CR. So as many objects as lines are one for each.
-    lines = [
-        b'{"v":%b}\n' % (b"null" if body is None else body.replace(b"\n", b"\r")) for body in bodies
-    ]
-    data = b"".join(lines)
-    schema = pa.schema([pa.field("v", kind)])
-    parsing = pyarrow.json.ParseOptions(explicit_schema=schema, unexpected_field_behavior="ignore")
-    reading = pyarrow.json.ReadOptions(use_threads=False, block_size=len(data) + 1)
     try:
-        data.decode()  # the parser would take any bytes
-        table = pyarrow.json.read_json(io.BytesIO(data), reading, parsing)
-        if table.num_rows == len(bodies):
-            yield table.column("v").combine_chunks()
-            return
+        known = pa.array(bodies, pa.string())
     except (pa.ArrowInvalid, UnicodeDecodeError):
-        pass  # a body is wrong: halves lead to it
-    if len(bodies) == 1:
-        yield pa.nulls(1, kind)
-        return
-    middle = len(bodies) // 2
-    yield from _parsed(bodies[:middle], kind)
-    yield from _parsed(bodies[middle:], kind)
+        known = pa.array([body if _is_utf8(body) else None for body in bodies], pa.string())
+    runs = list(objects(known, kind, "ignore"))
+    place = np.full(len(bodies), -1)
+    found = 0
+    for first, rows in runs:
+        place[first : first + len(rows)] = np.arange(found, found + len(rows))
+        found += len(rows)
+    rows = pa.concat_arrays([pa.nulls(0, kind), *(rows for _, rows in runs)])
+    if found == len(bodies):
+        return rows, pa.nulls(found, pa.string())
+    wrong = [body if at < 0 else None for at, body in zip(place, bodies, strict=True)]
+    return rows.take(pa.array(place, mask=place < 0)), texts(wrong)
+
+
+def _is_utf8(body: bytes | None) -> bool:
+    try:
+        return body is not None and body.decode() is not None
+    except UnicodeDecodeError:
+        return False

@@ -22,9 +22,15 @@ from pyspark.sql.streaming.datasource import ReadLimit, ReadMaxRows, SupportsTri
 from pyspark.sql.types import StructType
 
 from trio_stomp.spark._client import DIAG, Bounds, StreamClient, StreamError
-from trio_stomp.spark._columns import RAW, schema_of
-from trio_stomp.spark._messages import COLUMNS, CORRUPT, Layout, MessageBuilder
-from trio_stomp.spark._rows import EPOCH, RETENTION, RowBuilder
+from trio_stomp.spark._messages import (
+    COLUMNS,
+    CORRUPT,
+    EPOCH,
+    RETENTION,
+    Layout,
+    MessageBuilder,
+)
+from trio_stomp.spark._rows import RAW_LAYOUT, RowBuilder
 from trio_stomp.spark.format._format_options import Position, SinkOptions, SourceOptions
 from trio_stomp.spark.format._layout import layout_of
 from trio_stomp.spark.format._writer import StompStreamWriter, StompWriter
@@ -63,7 +69,7 @@ class StompDataSource(DataSource):  # type: ignore[misc, unused-ignore]
         """Return the columns for readers who choose none."""
         options = SourceOptions.of(self.options)
         if options.stream_address.stream == DIAG and options.body == "binary":
-            return from_arrow_schema(schema_of(RAW))
+            return from_arrow_schema(RAW_LAYOUT.schema)
         if options.body == "json":
             raise StreamError(
                 "body=json needs a schema: .schema('price DOUBLE, offset BIGINT') has the fields of"
@@ -90,10 +96,10 @@ class StompDataSource(DataSource):  # type: ignore[misc, unused-ignore]
         return StompStreamWriter(SinkOptions.of(self.options), schema, overwrite=overwrite)
 
 
-def _layout(schema: StructType, options: SourceOptions) -> Layout | None:
-    """Return the layout of a table, or None for ``raw``."""
-    if schema.names == [column.name for column in RAW]:
-        return None
+def _layout(schema: StructType, options: SourceOptions) -> Layout:
+    """Return the layout of a table."""
+    if options.stream_address.stream == DIAG and schema.names == RAW_LAYOUT.schema.names:
+        return RAW_LAYOUT
     return layout_of(schema, options.body)
 
 
@@ -104,10 +110,10 @@ class _RangeReader:
 
     Args:
       options: The options.
-      layout: The columns; None = those of ``raw``.
+      layout: The columns.
     """
 
-    def __init__(self, options: SourceOptions, layout: Layout | None) -> None:
+    def __init__(self, options: SourceOptions, layout: Layout) -> None:
         self.options, self.layout = options, layout
 
     @property
@@ -134,17 +140,14 @@ class _RangeReader:
             rows.gap(hi, EPOCH if is_lost else RETENTION)
         yield from rows.flush()
 
-    def _builder(self, part: Range) -> RowBuilder | MessageBuilder:
-        stream = self.options.stream_address.stream
-        if self.layout is None:
-            return RowBuilder(stream, part.epoch, part.lo, part.planned_at, self.options.broker_id)
+    def _builder(self, part: Range) -> MessageBuilder:
+        stream, at = self.options.stream_address.stream, part.planned_at
+        if self.layout == RAW_LAYOUT:
+            id_ = self.options.broker_id
+            return RowBuilder(stream, part.epoch, part.lo, planned_at=at, broker_id=id_)
+        strict = self.options.is_strict
         return MessageBuilder(
-            self.layout,
-            stream,
-            part.epoch,
-            part.lo,
-            planned_at=part.planned_at,
-            is_strict=self.options.is_strict,
+            self.layout, stream, part.epoch, part.lo, planned_at=at, is_strict=strict
         )
 
     def locate(self, position: Position, bounds: Bounds) -> int:
@@ -190,7 +193,7 @@ class StompStreamReader(
 ):
     """A reader of micro-batches of a limited size, from ``starting`` on."""
 
-    def __init__(self, options: SourceOptions, layout: Layout | None) -> None:
+    def __init__(self, options: SourceOptions, layout: Layout) -> None:
         super().__init__(options, layout)
         self._target: Bounds | None = None
         self._latest: Bounds | None = None

@@ -6,8 +6,8 @@ from datetime import UTC, datetime
 import pyarrow as pa
 
 from trio_stomp.spark._client import Bounds, StreamAway, StreamClient, StreamError
-from trio_stomp.spark._messages import Layout, MessageBuilder
-from trio_stomp.spark._rows import EPOCH, RETENTION, RowBuilder, heading
+from trio_stomp.spark._messages import EPOCH, RETENTION, Layout, MessageBuilder, texts
+from trio_stomp.spark._rows import RowBuilder, heading
 from trio_stomp.spark.lake._store import Store
 from trio_stomp.spark.lake._writer import (
     MESSAGES,
@@ -74,11 +74,8 @@ class Drain:
     def _begin(self, bounds: Bounds) -> None:
         """Learn the broker of an epoch from its first message."""
         for messages in self._client.read(bounds.epoch, bounds.first, bounds.first + 1):
-            broker_id = heading(messages[0][3])[0] or ""
-            if isinstance(broker_id, bytes):
-                broker_id = broker_id.decode("utf-8", "replace")
-            self._broker_id = broker_id
-            self._epoch = bounds.epoch
+            (broker_id,) = texts([heading(messages[0][3])[0]]).to_pylist()
+            self._broker_id, self._epoch = broker_id or "", bounds.epoch
 
     def _rows(self, bounds: Bounds, lo: int) -> Iterator[pa.RecordBatch]:
         """Yield the messages from ``lo`` on, with a row for those that are lost."""
@@ -101,12 +98,8 @@ class Drain:
             for gap in rows.flush():
                 self.writer.add(gap)
 
-    def _builder(self, epoch: str, lo: int) -> RowBuilder | MessageBuilder:
-        stream = self.writer.stream
+    def _builder(self, epoch: str, lo: int) -> MessageBuilder:
+        stream, now = self.writer.stream, datetime.now(UTC).isoformat()
         if self.writer.is_statistics:
-            return RowBuilder(stream, epoch, lo, _now(), self._broker_id)
-        return MessageBuilder(self._layout, stream, epoch, lo, planned_at=_now(), is_strict=False)
-
-
-def _now() -> str:
-    return datetime.now(UTC).isoformat(timespec="microseconds")
+            return RowBuilder(stream, epoch, lo, planned_at=now, broker_id=self._broker_id)
+        return MessageBuilder(self._layout, stream, epoch, lo, planned_at=now, is_strict=False)

@@ -1,11 +1,10 @@
-"""Typed rows from the messages of ``raw``: the JSON of many bodies is parsed by one C++ call."""
+"""Typed rows from the messages of ``raw``."""
 
 from collections.abc import Iterator
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
-import pyarrow.json
 from attrs import frozen
 
 from trio_stomp.base import PAGE, PREFIX, Field, Table
@@ -19,6 +18,7 @@ from trio_stomp.spark._columns import (
     columns,
     schema_of,
 )
+from trio_stomp.spark._json import objects
 from trio_stomp.spark._types import type_of
 
 FROM_RAW = {*MESSAGE, "ts", STORED_AT.name}
@@ -40,21 +40,6 @@ class Split:
 
     tables: dict[str, pa.Table]
     rest: pa.Table
-
-
-@frozen
-class _Parsed:
-    """The JSON of some bodies.
-
-    Args:
-      rows: The numbers of the bodies that fit the type.
-      values: The values of the fields, by their names.
-      is_whole: Which of them have no other field.
-    """
-
-    rows: np.ndarray
-    values: pa.StructArray
-    is_whole: np.ndarray
 
 
 def split(raw: pa.Table) -> Split:
@@ -91,17 +76,18 @@ def typed_rows(table: Table, messages: pa.Table) -> tuple[pa.Table, np.ndarray]:
     """
     is_held = np.zeros(messages.num_rows, bool)
     parts = []
-    bodies = messages.column("body").combine_chunks()
-    for parsed in _parse(bodies, _body_type(table), 0):
-        is_held[parsed.rows] = parsed.is_whole
-        parts.append(_rows(table, messages.take(pa.array(parsed.rows)), parsed.values))
+    bodies, wanted = messages.column("body").combine_chunks(), _body_type(table)
+    for first, values in objects(bodies, wanted, "infer"):
+        fields, is_whole = _known(values, wanted)
+        is_held[first : first + len(values)] = is_whole
+        parts.append(_rows(table, messages.slice(first, len(values)), fields))
     # A message that is stored under no day is not in a table, which is divided by days.
     is_held &= np.asarray(messages.column(STORED_AT.name).is_valid())
-    return pa.concat_tables(parts) if parts else _empty(table), is_held
+    empty = schema_of(columns(table)).empty_table()
+    return pa.concat_tables([empty, *parts]), is_held
 
 
-def _rows(table: Table, messages: pa.Table, values: pa.StructArray) -> pa.Table:
-    fields = dict(zip((field.name for field in values.type), values.flatten(), strict=True))
+def _rows(table: Table, messages: pa.Table, fields: dict[str, pa.Array]) -> pa.Table:
     of_message = np.arange(messages.num_rows)
     items: dict[str, pa.Array] = {}
     if table.is_list:
@@ -138,10 +124,6 @@ def _rows(table: Table, messages: pa.Table, values: pa.StructArray) -> pa.Table:
     return made.filter(made.column(DATE.name).is_valid())
 
 
-def _empty(table: Table) -> pa.Table:
-    return schema_of(columns(table)).empty_table()
-
-
 def _body_type(table: Table) -> pa.StructType:
     """Return the type of a message's JSON."""
     if not table.is_list:
@@ -150,70 +132,20 @@ def _body_type(table: Table) -> pa.StructType:
     return pa.struct([*schema_of((*PREFIX, *PAGE, *table.beside)), pa.field("items", items)])
 
 
-def _parse(bodies: pa.Array, wanted: pa.StructType, first: int) -> Iterator[_Parsed]:
-    """Yield what bodies say. Half by half, so that a wrong body takes no other with it.
-
-    Args:
-      bodies: The bodies.
-      wanted: The type of the JSON. A field that is missing is null.
-      first: The number of the first of these bodies.
-    """
-    count = len(bodies)
-    if count == 0:
-        return
-    found = _parse_all(bodies, wanted)
-    if found is not None:
-        yield _Parsed(np.arange(first, first + count), *found)
-    elif count > 1:
-        yield from _parse(bodies[: count // 2], wanted, first)
-        yield from _parse(bodies[count // 2 :], wanted, first + count // 2)
-
-
-def _parse_all(
-    bodies: pa.StringArray, wanted: pa.StructType
-) -> tuple[pa.StructArray, np.ndarray] | None:
-    """Return what bodies say, and which have no unknown field; None if one does not fit."""
-    if bodies.null_count:
-        return None
-    data = _lines(bodies)
-    schema = pa.schema([pa.field("m", wanted)])
-    parsing = pyarrow.json.ParseOptions(schema, unexpected_field_behavior="infer")
-    reading = pyarrow.json.ReadOptions(use_threads=False, block_size=data.size + 1)
-    try:
-        table = pyarrow.json.read_json(pa.BufferReader(data), reading, parsing)
-    except pa.ArrowInvalid:
-        return None
-    if table.num_rows != len(bodies) or table.column_names != ["m"]:
-        return None
-    values = table.column("m").combine_chunks()
-    if values.null_count:
-        return None
-    is_whole = np.ones(len(bodies), bool)
-    known: list[pa.Array] = []
+def _known(values: pa.StructArray, wanted: pa.StructType) -> tuple[dict[str, pa.Array], np.ndarray]:
+    """Return the known fields of messages by their names, and which messages have no other."""
+    is_whole = np.ones(len(values), bool)
+    known: dict[str, pa.Array] = {}
     for field, array in zip(values.type, values.flatten(), strict=True):
         if wanted.get_field_index(field.name) < 0:
             is_whole &= ~np.asarray(array.is_valid())
         elif pa.types.is_list(field.type) and pa.types.is_struct(field.type.value_type):
             kept, more = _items(array, wanted.field(field.name).type.value_type)
             is_whole &= ~more
-            known.append(kept)
+            known[field.name] = kept
         else:
-            known.append(array)
-    return pa.StructArray.from_arrays(known, fields=list(wanted)), is_whole
-
-
-def _lines(bodies: pa.StringArray) -> pa.Buffer:
-    """Return each body as the member of an object in a line of its own.
-
-    Nothing in a body can leave its line: in JSON a line feed is white space, or wrong, and so is
-    CR. So as many objects as lines are one for each.
-    """
-    if pc.any(pc.match_substring(bodies, "\n")).as_py():
-        bodies = pc.replace_substring(bodies, "\n", "\r")
-    lines = pc.binary_join_element_wise('{"m":', bodies, "}\n", "")
-    _, offsets, data = lines.buffers()
-    ends = np.frombuffer(offsets, np.int32)[lines.offset : lines.offset + len(lines) + 1]
-    return data.slice(int(ends[0]), int(ends[-1] - ends[0]))
+            known[field.name] = array
+    return known, is_whole
 
 
 def _items(lists: pa.ListArray, wanted: pa.StructType) -> tuple[pa.ListArray, np.ndarray]:
