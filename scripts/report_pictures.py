@@ -26,7 +26,7 @@ sys.path.insert(0, str(ROOT))
 
 from tests.support.chromium import Chromium, chromium_or_skip, running_chromium  # noqa: E402
 from trio_stomp.spark import Thresholds  # noqa: E402
-from trio_stomp.spark.running import NOTEBOOK_FILE, Days, make_report  # noqa: E402
+from trio_stomp.spark.running import NOTEBOOK_FILE, make_report  # noqa: E402
 
 DAY, DAY_BEFORE = "2026-03-14", "2026-03-13"
 LESS = 0.8
@@ -53,7 +53,7 @@ def main(argv: list[str]) -> None:
         write(root, messages)
         pages = {"notebook": scratch / "notebook.html", "report": scratch / "report.html"}
         thresholds = Thresholds(memory_bytes=512 << 20, fds=1024)
-        make_report(str(root), Days(), thresholds, pages["report"])
+        make_report(str(root), thresholds, html=pages["report"])
         pages["notebook"].write_text(notebook(root), encoding="utf-8")
         with running_chromium(chromium_or_skip(), scratch / "profile") as browser:
             for page, file in pages.items():

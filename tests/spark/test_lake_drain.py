@@ -10,7 +10,8 @@ pytest.importorskip("deltalake", reason="the extra tables is not installed")
 
 from tests.support.lake import offsets
 from tests.support.stream_server import StreamServer, event
-from trio_stomp.spark import Bounds, StreamAddress, StreamAway, StreamClient, StreamError
+from trio_stomp.spark import StreamAddress, StreamAway, StreamClient, StreamError
+from trio_stomp.spark._client import Bounds
 from trio_stomp.spark._messages import Layout
 from trio_stomp.spark.lake import Drain, LakeError, Store, open_store
 
@@ -44,7 +45,7 @@ def gaps(store: Store) -> list[tuple[Any, ...]]:
     return sorted((row["prev_epoch"], row["lo"], row["hi"], row["reason"]) for row in rows)
 
 
-def test_it_goes_on_where_it_ended(server: StreamServer, tmp_path: Path) -> None:
+def test_a_second_run_continues_where_the_first_ended(server: StreamServer, tmp_path: Path) -> None:
     assert drain(server, tmp_path).writer.totals.messages == 0
     fill(server, 20)
     first = drain(server, tmp_path)
@@ -58,7 +59,7 @@ def test_it_goes_on_where_it_ended(server: StreamServer, tmp_path: Path) -> None
     assert offsets(open_store(tmp_path), "event") == list(range(30))
 
 
-def test_lost_messages_are_a_row_once(server: StreamServer, tmp_path: Path) -> None:
+def test_a_gap_is_one_row(server: StreamServer, tmp_path: Path) -> None:
     fill(server, 10)
     server.trim(2)
     drain(server, tmp_path)
@@ -86,7 +87,7 @@ def test_lost_messages_are_a_row_once(server: StreamServer, tmp_path: Path) -> N
     assert offsets(store, "event") == sorted([*range(2, 10), *range(15, 20), 25, *range(3)])
 
 
-def test_a_kill_behind_the_row_of_a_lost_epoch_makes_no_second_one(
+def test_a_kill_after_the_row_of_a_lost_epoch_adds_no_second_row(
     server: StreamServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     fill(server, 4)
@@ -140,7 +141,7 @@ def keep(server: StreamServer, root: Path, layout: Layout | None = None) -> list
     return [] if found is None else found.to_table().sort_by("offset").to_pylist()
 
 
-def test_a_user_s_messages_with_headers_and_a_column_for_each_field_of_json(
+def test_messages_of_users_have_headers_and_a_column_for_each_json_field(
     users: StreamServer, tmp_path: Path
 ) -> None:
     layout = Layout.of("json", "sku STRING, price DECIMAL(9, 2), sizes ARRAY<DOUBLE>")
@@ -157,7 +158,7 @@ def test_a_user_s_messages_with_headers_and_a_column_for_each_field_of_json(
         keep(users, tmp_path, Layout.of("json", "price STRING"))
 
 
-def test_lost_messages_of_a_user_are_a_row_once(
+def test_a_gap_in_a_users_stream_is_one_row(
     users: StreamServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     assert keep(users, tmp_path) == []
@@ -184,7 +185,7 @@ def test_lost_messages_of_a_user_are_a_row_once(
 
 
 @pytest.mark.parametrize("table", ["queue", "raw", "progress", "a/b", ""])
-def test_a_table_of_messages_takes_no_other_s_name(tmp_path: Path, table: str) -> None:
+def test_a_table_of_messages_cannot_have_the_name_of_another(tmp_path: Path, table: str) -> None:
     address = StreamAddress("stomp://127.0.0.1:1", USERS)
     with pytest.raises(LakeError, match="cannot be called"):
         Drain(StreamClient(address), open_store(tmp_path), table=table)

@@ -31,7 +31,7 @@ def test_a_whole_message_of_each_kind_is_a_row(table: Table) -> None:
     assert (row["offset"], row["interval_s"], row["boot"]) == (3, 10.0, "b1")
 
 
-def test_rows_are_made_of_items(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_each_item_of_a_list_is_a_row(monkeypatch: pytest.MonkeyPatch) -> None:
     # Pieces as small as one message must not differ from one piece.
     monkeypatch.setattr(_records, "MAX_JSON_BYTES", 1)
     found = rows(
@@ -57,7 +57,7 @@ def test_fields_beside_an_empty_list_are_kept() -> None:
     assert (empty["session_id"], empty["hits"], empty["idx"]) == (None, 6, 0)
 
 
-def test_a_wrong_message_takes_no_other_with_it() -> None:
+def test_a_wrong_message_does_not_affect_others() -> None:
     messages = [message("process", n, pid=n) for n in range(100)]
     for n, body in ((17, "{"), (60, '{"pid": "x"}'), (61, "[]"), (99, '{"pid": 1}}')):
         messages[n]["body"] = body
@@ -66,7 +66,7 @@ def test_a_wrong_message_takes_no_other_with_it() -> None:
     assert parts.tables["process"].num_rows == 96
 
 
-def test_old_messages_lack_a_field_and_it_is_null() -> None:
+def test_a_field_that_an_old_message_lacks_is_null() -> None:
     old = message("process", 1, pid=5)
     body = json.loads(str(old["body"]))
     del body["fds"]
@@ -75,7 +75,7 @@ def test_old_messages_lack_a_field_and_it_is_null() -> None:
     assert (row["pid"], row["fds"]) == (5, None)
 
 
-def test_the_source_knows_when_and_where_a_message_is_from() -> None:
+def test_offset_epoch_and_day_come_from_the_source() -> None:
     moment = datetime(2026, 3, 15, 1, 2, 3, tzinfo=UTC)
     other = message("session", 7) | {"offset": 9, "epoch": "e9", "stored_at": moment}
     (row,) = rows("session", other)

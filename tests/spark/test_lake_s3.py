@@ -74,8 +74,8 @@ def test_a_root_in_s3_is_like_a_directory(bucket: str) -> None:
     store.place.check()
     compact(store)
     assert len(store.files("session")) == 1
-    store.place.write("heartbeat.json", b"{}")
-    assert store.place.read("heartbeat.json") == b"{}"
+    store.place.write("widths.json", b"{}")
+    assert store.place.read("widths.json") == b"{}"
     assert store.place.read("none") is None
     with pytest.raises(LakeError, match="no-bucket/x is not writable"):
         Place.of("s3://no-bucket/x").check()

@@ -125,7 +125,7 @@ def test_messages_of_users_keep_their_bytes_and_headers(tmp_path: Path, wanted: 
 
 
 def test_a_gap_belongs_to_the_broker_of_its_epoch(tmp_path: Path) -> None:
-    """As of a batch that is repeated when the stream has lost its messages."""
+    """A batch may be repeated when the stream no longer has its messages."""
     write(tmp_path, [session(n) for n in range(3)])
     write(tmp_path, [message("_gap", 1, broker="", lo=1, hi=3)])
     assert offsets(open_store(tmp_path), "_gap") == []
@@ -174,7 +174,7 @@ def with_field(**more: object) -> Row:
         *("field-of-item", "older-sidecar"),
     ],
 )
-def test_what_no_table_can_hold_is_kept_as_it_came(
+def test_messages_that_fit_no_table_are_kept_unchanged_in_raw(
     tmp_path: Path, row: Row, is_typed: bool
 ) -> None:
     write(tmp_path, [row, *(session(n) for n in range(1, 9))])
@@ -187,7 +187,7 @@ def test_what_no_table_can_hold_is_kept_as_it_came(
     assert sorted(typed) == [*([0] if is_typed else []), *range(1, 9)]
 
 
-def test_a_sender_that_says_1970_decides_no_day(tmp_path: Path) -> None:
+def test_the_time_of_a_sender_does_not_decide_the_day(tmp_path: Path) -> None:
     write(tmp_path, [session(0) | {"ts": EPOCH}, of_user(1, EPOCH)])
     store = open_store(tmp_path)
     for name in ("session", "raw"):
@@ -223,7 +223,7 @@ def test_a_root_has_one_format(tmp_path: Path) -> None:
         open_store(tmp_path, "delta")
 
 
-def test_others_read_the_tables(tmp_path: Path) -> None:
+def test_other_programs_read_the_tables(tmp_path: Path) -> None:
     duckdb = pytest.importorskip("duckdb")
     write(tmp_path, several(0, 8))
     queue = DeltaTable(str(tmp_path / "tables" / "queue")).to_pyarrow_dataset()

@@ -20,7 +20,7 @@ from tests.support.diag_bodies import START, message  # noqa: E402
 from tests.support.diag_day import diag_day as diag_day  # noqa: E402
 from tests.support.diag_tables import sent, tables  # noqa: E402
 from tests.support.page import check_page  # noqa: E402
-from trio_stomp.base import rounded_size  # noqa: E402
+from trio_stomp.base import percentile, rounded_size  # noqa: E402
 from trio_stomp.spark._analysis import (  # noqa: E402
     Thresholds,
     bucket_counts,
@@ -30,7 +30,6 @@ from trio_stomp.spark._analysis import (  # noqa: E402
     rates,
     traffic,
 )
-from trio_stomp.spark._histogram import percentiles  # noqa: E402
 from trio_stomp.spark._results import RESULTS, Results, analyse, read_results  # noqa: E402
 from trio_stomp.spark._trouble import consumers, episodes, slow_subscribers  # noqa: E402
 from trio_stomp.spark._units import clock, each, lasting, nice_step, short, time_step  # noqa: E402
@@ -60,10 +59,10 @@ def test_percentiles_of_a_sum_are_those_of_all_observations() -> None:
     counts = [
         [sum(low < value <= high for value in half) for low, high in edges] for half in halves
     ]
-    both = percentiles(bounds, [a + b for a, b in zip(*counts, strict=True)])
+    both = [a + b for a, b in zip(*counts, strict=True)]
     values.sort()
-    for found, share in ((both.p50, 0.5), (both.p90, 0.9), (both.p99, 0.99)):
-        exact = values[int(share * len(values))]
+    for share in (0.5, 0.9, 0.99):
+        found, exact = percentile(bounds, both, share), values[int(share * len(values))]
         assert exact / 1.35 < found < exact * 1.35
 
 
@@ -110,7 +109,7 @@ def test_axes_are_round() -> None:
     assert "a &amp; b" in picture
 
 
-def test_a_report_of_nothing_is_a_page() -> None:
+def test_a_report_without_data_is_a_valid_page() -> None:
     nothing: dict[str, list[dict[str, object]]] = {name: [] for name in RESULTS}
     day = date(2026, 3, 14)
     for brokers in ([], ["north"]):
@@ -136,7 +135,7 @@ def test_slow_subscriber_is_described_in_words(lasted_s: float, times: int, text
     ]  # fmt: skip
     day = date(2026, 3, 14)
     results = Results(day, day, ["north"], LIMITS, rows)
-    output = {finding.title: finding.text for finding in findings(results, "north")}
+    output = {finding.title: finding.text for finding in findings(results.of("north"))}
     assert output["A subscriber reads /topic/a too slowly"] == text
 
 
@@ -169,7 +168,7 @@ def test_names_from_clients_are_escaped() -> None:
 
 
 @pytest.mark.full
-def test_rates_know_of_restarts_and_of_lists_that_tell_only_of_changes(
+def test_rates_account_for_restarts_and_lists_of_changes(
     spark: "SparkSession",
 ) -> None:
     """1: the count before is unknown; 2: +50; 3: not listed, so unchanged; 4: +30."""
@@ -309,12 +308,12 @@ def test_losses_are_reported_by_reason_and_user(spark: "SparkSession") -> None:
 def test_the_findings_report_every_incident_of_the_sample(
     spark: "SparkSession", diag_day: Path
 ) -> None:
-    """Whatever the script of the sample says of its day, the findings say in words."""
+    """The findings say what the docstring of the sample's script says."""
     day = date(2026, 3, 14)
     limits = Thresholds(memory_bytes=512 << 20, fds=1024)
     assert list(analyse(spark, diag_day, day, day, thresholds=limits)) == list(RESULTS)
-    results = read_results(spark, diag_day, day, day, limits)
-    output = {finding.title: finding.text for finding in findings(results, "north")}
+    results = read_results(diag_day, day, day, limits)
+    output = {finding.title: finding.text for finding in findings(results.of("north"))}
     assert list(output) == [
         "70,372 messages were lost",
         "The input queue was full",
@@ -333,7 +332,7 @@ def test_the_findings_report_every_incident_of_the_sample(
     assert "40,628 because the input queue was full" in output["70,372 messages were lost"]
     assert "11:20" in output["The broker was restarted once"]
     begin = datetime(2026, 3, 14, 4, 0, tzinfo=UTC)
-    assert holes(results, "north") == [(begin, begin + timedelta(minutes=12))]
+    assert holes(results) == [(begin, begin + timedelta(minutes=12))]
     html = report(results, datetime(2026, 3, 15, tzinfo=UTC))
     check_page(html)
     assert html.count("<svg") == 10

@@ -4,7 +4,6 @@ import json
 import os
 import subprocess
 import sys
-import time
 from collections.abc import Iterator
 from contextlib import ExitStack
 from pathlib import Path
@@ -19,8 +18,11 @@ from tests.support.tls import authority, issue
 _spark.require()
 
 import pyarrow.parquet as pq  # noqa: E402
+from _bench.process import running_broker  # noqa: E402
+from _crash.link import Link  # noqa: E402
 from pyspark.sql.streaming.datasource import ReadAllAvailable  # noqa: E402
 
+from tests.support.consuming import PATIENCE_S, await_receipt, received  # noqa: E402
 from trio_stomp.spark import StompDataSource, StreamAddress, StreamClient, StreamError  # noqa: E402
 from trio_stomp.spark._session import CONF  # noqa: E402
 from trio_stomp.spark.format._source import Offset, StompStreamReader  # noqa: E402
@@ -45,7 +47,6 @@ logger.gateway.name = org.apache.spark.api.python.PythonGatewayServer
 logger.gateway.level = debug
 """
 """Without the second, pyspark puts its own level in place of the first."""
-PATIENCE_S = 60
 ALL = ReadAllAvailable()
 DOCUMENTED = (SCRIPT.parent.parent / "docs" / "operate" / "spark.md").read_text(encoding="utf-8")
 RULES = DOCUMENTED.partition("```toml\n")[2].partition("```")[0]
@@ -56,41 +57,22 @@ class Brokers:
     """Starts brokers of this tree, and speaks to them."""
 
     def __init__(self, root: Path, stack: ExitStack) -> None:
-        from _bench import process
-        from _crash import link
-
-        self._process, self._link, self._stack = process, link, stack
+        self._stack = stack
         self.policies = root / "policies.toml"
         self.policies.write_text(POLICY, encoding="utf-8")
 
     def start(self, *options: str) -> int:
         """Run one more until the test ends; its port."""
         known = ["--policies", str(self.policies), "--diag-interval-s", "3600", *options]
-        return int(self._stack.enter_context(self._process.running_broker(known)).port)
+        return int(self._stack.enter_context(running_broker(known)).port)
 
     def send(self, port: int, count: int) -> None:
         """Send to the topic, and wait until the broker has it."""
-        link = self._link.Link(port)
+        link = Link(port)
         head = f"SEND\ndestination:{TOPIC}\n"
         link.send(f"{head}\n{BODY}\0" * (count - 1) + f"{head}receipt:r\n\n{BODY}\0")
-        deadline = time.monotonic() + PATIENCE_S
-        while not (replies := link.receive()):
-            assert time.monotonic() < deadline
-        assert replies[0].command == "RECEIPT"
+        await_receipt(link)
         link.close()
-
-    def receive(self, port: int, name: str, count: int) -> list[Any]:
-        """Consume ``count`` messages, and check that there are no more."""
-        link = self._link.Link(port)
-        link.send(f"SUBSCRIBE\nid:1\ndestination:{name}\n\n\0")
-        found: list[Any] = []
-        deadline = time.monotonic() + PATIENCE_S
-        while len(found) < count and time.monotonic() < deadline:
-            found += link.receive()
-        found += link.receive()
-        link.close()
-        assert len(found) == count
-        return found
 
 
 @pytest.fixture
@@ -127,7 +109,7 @@ def test_trimmed_messages_become_a_gap_row(brokers: Brokers) -> None:
     assert {row["body"] for row in found} == {BODY}
 
 
-def test_a_broker_that_lost_its_stream_is_a_gap_row(brokers: Brokers) -> None:
+def test_a_lost_stream_becomes_a_gap_row(brokers: Brokers) -> None:
     before, after = brokers.start(), brokers.start()
     brokers.send(before, 8)
     reader = streaming(before)
@@ -142,7 +124,7 @@ def test_a_broker_that_lost_its_stream_is_a_gap_row(brokers: Brokers) -> None:
 
 
 @pytest.mark.full
-def test_a_batch_of_its_statistics(spark: "SparkSession", brokers: Brokers) -> None:
+def test_a_batch_of_the_statistics(spark: "SparkSession", brokers: Brokers) -> None:
     port = brokers.start("--diag-interval-s", "0.2")
     place = StreamAddress(f"stomp://127.0.0.1:{port}")
     client = StreamClient(place)
@@ -157,7 +139,7 @@ def test_a_batch_of_its_statistics(spark: "SparkSession", brokers: Brokers) -> N
 
 
 @pytest.mark.full
-def test_a_secret_gets_to_the_broker_and_nowhere_else(
+def test_a_secret_is_sent_to_the_broker_and_appears_nowhere_else(
     spark: "SparkSession", brokers: Brokers, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """It is not in plans, logs, the checkpoint, files or messages."""
@@ -213,7 +195,7 @@ def test_a_secret_gets_to_the_broker_and_nowhere_else(
 
 
 @pytest.mark.full
-def test_a_batch_that_spark_repeats_comes_out_once(
+def test_a_batch_that_spark_repeats_is_sent_once(
     spark: "SparkSession", brokers: Brokers, tmp_path: Path
 ) -> None:
     port = brokers.start()
@@ -233,7 +215,7 @@ def test_a_batch_that_spark_repeats_comes_out_once(
     (commits / "0").unlink()
     (commits / ".0.crc").unlink()
     run()
-    found = brokers.receive(port, "/queue/a", 30)
+    found = received(port, "/queue/a", 30)
     query = json.loads((commits.parent / "metadata").read_text())["id"]
     assert [reply.headers["x-dedup-id"] for reply in found] == [
         f"{query}-0-0-{n}" for n in range(30)
@@ -241,4 +223,4 @@ def test_a_batch_that_spark_repeats_comes_out_once(
     assert {reply.body for reply in found} == {BODY}
     table = spark.range(3).selectExpr("CAST(id AS STRING) AS body")
     table.write.format("stomp").options(url=url, destination="/queue/a").mode("append").save()
-    assert sorted(reply.body for reply in brokers.receive(port, "/queue/a", 3)) == ["0", "1", "2"]
+    assert sorted(reply.body for reply in received(port, "/queue/a", 3)) == ["0", "1", "2"]

@@ -1,9 +1,11 @@
 """The client of streams for Spark: frames, bounds, ranges, absent and silent brokers, TLS."""
 
+import socket
 import ssl
 import subprocess
 import threading
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -116,7 +118,7 @@ def test_the_offset_of_a_time(server: StreamServer) -> None:
     assert asked[-1]["prefetch-count"] == "1"
 
 
-def test_a_connection_that_breaks_is_made_again_and_nothing_comes_twice(
+def test_a_broken_connection_is_replaced_without_duplicates(
     server: StreamServer,
 ) -> None:
     for _ in range(1000):
@@ -145,11 +147,28 @@ def test_a_broker_that_comes_back_is_found_again(server: StreamServer) -> None:
 
 def test_a_broker_that_stays_away_is_given_up(server: StreamServer) -> None:
     server.kill()
-    with pytest.raises(StreamAway, match=r"gave up after \d"):
+    with pytest.raises(StreamAway, match=r"did not answer for \d s \(Connection refused\)"):
         StreamClient(address(server, retry_s=0.3)).bounds()
 
 
-def test_heart_beats_alone_are_silence(server: StreamServer) -> None:
+def test_another_server_at_the_port_is_reported_at_once() -> None:
+    answer = b"HTTP/1.1 400 Bad Request\r\ncontent-length: 0\r\n\r\n"
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+
+        def serve() -> None:
+            accepted, _ = listener.accept()
+            with accepted, suppress(OSError):
+                accepted.sendall(answer)
+
+        thread = threading.Thread(target=serve)
+        thread.start()
+        url = f"stomp://127.0.0.1:{listener.getsockname()[1]}"
+        with pytest.raises(StreamError, match=f"what answers at {url} is no STOMP broker"):
+            StreamClient(StreamAddress(url)).bounds()
+        thread.join()
+
+
+def test_a_broker_that_sends_only_heart_beats_is_silent(server: StreamServer) -> None:
     asked = address(server, timeout_s=0.5, retry_s=0.2)
     with pytest.raises(StreamAway, match="no frame for"):
         offsets(StreamClient(asked).read(server.log.epoch, 0, 1))
@@ -217,21 +236,25 @@ def test_tls_with_its_own_authority(tmp_path: Path) -> None:
             StreamClient(address(server, ca_file=str(tmp_path / "none"))).bounds()
 
 
-def test_patience_grows_varies_and_ends() -> None:
+def test_pauses_between_attempts_grow_vary_and_end() -> None:
     now, slept = [0.0], []
 
     def sleep(seconds: float) -> None:
         slept.append(seconds)
         now[0] += seconds
 
-    patience = Patience(StreamAddress("stomp://there", retry_s=60), lambda: now[0], sleep)
+    told: list[str] = []
+    there = StreamAddress("stomp://there", retry_s=60)
+    patience = Patience(there, lambda: now[0], sleep, told.append)
 
     def wait_for_ever() -> None:
         while True:
             patience.wait(OSError("away"))
 
-    with pytest.raises(StreamAway, match=r"stomp://there: away; gave up after .*check --url"):
+    with pytest.raises(StreamAway, match=r"stomp://there did not answer for 5\d s \(away\)"):
         wait_for_ever()
+    assert set(told) == {"waiting for stomp://there: away"}
+    assert 9 <= len(told) <= 12, "every five seconds"
     assert 55 <= now[0] <= 60
     assert slept[0] <= 0.1
     assert max(slept) <= 5
@@ -248,7 +271,7 @@ def test_a_broker_that_does_not_tell_the_time_of_storing_is_too_old(server: Stre
         list(StreamClient(address(server)).read(server.log.epoch, 0, 1))
 
 
-def test_a_connection_says_goodbye(server: StreamServer) -> None:
+def test_a_connection_ends_with_disconnect(server: StreamServer) -> None:
     with Connection(address(server)):
         pass
     for _ in range(100):

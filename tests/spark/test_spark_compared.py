@@ -73,8 +73,8 @@ def test_the_page_says_what_it_compares_with() -> None:
     assert beside.count("<i>+50 %</i>") == 2
     assert '<td class="n">+50 %</td>' in beside
     short = attrs.evolve(now, before=results_of(DAY - timedelta(days=1), 1, 200))
-    assert compared(short, "north").endswith("until 12:00; statistics of 1 h only.")
-    assert compared(attrs.evolve(now, before=before), "south").startswith("No statistics of 13")
+    assert compared(short.of("north")).endswith("until 12:00; statistics of 1 h only.")
+    assert compared(attrs.evolve(now, before=before).of("south")).startswith("No statistics of 13")
 
 
 def sent(offset: int, at_s: float, count: int) -> Row:
@@ -88,7 +88,7 @@ def test_half_a_day_is_compared_with_half_a_day(spark: "SparkSession", tmp_path:
     write(tmp_path, today + [sent(10 + n, 600 * n, n) for n in range(3)])
     names = list(analyse(spark, tmp_path, DAY, DAY))
     assert names == list(RESULTS), "there is no day before"
-    assert read_results(spark, tmp_path, DAY, DAY).before is None
+    assert read_results(tmp_path, DAY, DAY).before is None
     # At 8:00, 8:10, 8:20, and much later than the present end.
     late = 8 * 3600.0
     begun = [(n, YESTERDAY_S + at_s) for n, at_s in enumerate((0.0, 600.0, 1200.0, late))]
@@ -97,7 +97,7 @@ def test_half_a_day_is_compared_with_half_a_day(spark: "SparkSession", tmp_path:
     write(tmp_path, rows)
     names = list(analyse(spark, tmp_path, DAY, DAY))
     assert names[len(RESULTS) :] == [f"before/{name}" for name in COMPARED]
-    results = read_results(spark, tmp_path, DAY, DAY)
+    results = read_results(tmp_path, DAY, DAY)
     assert results.before is not None
     assert (results.before.first, results.before.brokers) == (date(2026, 3, 13), ["north"])
     (now,), (then,) = results["top_destinations"], results.before["top_destinations"]

@@ -57,7 +57,7 @@ def table(source: StompDataSource, columns: dict[str, DataType] | None = None) -
     return [row for there, part in parts for found in there.read(part) for row in found.to_pylist()]
 
 
-def test_a_broker_s_messages_with_their_bytes_and_headers(tmp_path: Path) -> None:
+def test_messages_keep_their_bytes_and_headers(tmp_path: Path) -> None:
     policies = tmp_path / "policies.toml"
     policies.write_text(POLICY, encoding="utf-8")
     with running_broker(("--policies", str(policies), "--diag-interval-s", "0")) as broker:
@@ -123,7 +123,7 @@ def test_fields_of_json_are_columns_and_corrupt_bodies_are_null(server: StreamSe
     assert first["at"] == datetime(2026, 1, 1, tzinfo=UTC)
 
 
-def test_a_body_takes_no_row_of_its_neighbour_whatever_is_in_it() -> None:
+def test_no_body_changes_the_row_of_a_neighbour() -> None:
     import pyarrow as pa
 
     kind = pa.struct([("n", pa.int64())])
@@ -199,7 +199,7 @@ def test_micro_batches_have_at_most_max_bytes_per_trigger(server: StreamServer) 
         ("json", "a", ArrayType(MapType(StringType(), LongType())), "no column can be map"),
     ],
 )
-def test_columns_that_cannot_be(
+def test_wrong_columns_are_reported(
     server: StreamServer, body: str, column: str, kind: DataType, message: str
 ) -> None:
     schema = StructType([StructField(column, kind)])

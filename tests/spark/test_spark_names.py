@@ -21,10 +21,10 @@ def test_names_are_imported_when_they_are_used() -> None:
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_every_name_is_there(name: str) -> None:
+def test_every_public_name_can_be_imported(name: str) -> None:
     assert getattr(trio_stomp.spark, name) is not None
 
 
-def test_other_names_are_not() -> None:
+def test_an_unknown_name_is_an_error() -> None:
     with pytest.raises(AttributeError, match="has no attribute 'nothing'"):
         trio_stomp.spark.nothing  # type: ignore[attr-defined]  # noqa: B018

@@ -47,7 +47,7 @@ def outputs(notebook: Any, kind: str) -> list[str]:
     ]
 
 
-def test_it_is_kept_without_output() -> None:
+def test_the_notebook_is_stored_without_output() -> None:
     import nbformat  # takes seconds, and each process of the tests imports this file
 
     notebook = nbformat.read(NOTEBOOK, 4)
@@ -66,7 +66,7 @@ def printed(notebook: Any) -> str:
     )
 
 
-def test_it_needs_public_names_alone_and_has_parameters() -> None:
+def test_the_notebook_uses_public_names_and_has_parameters() -> None:
     import nbformat
 
     cells = nbformat.read(NOTEBOOK, 4).cells
@@ -106,7 +106,7 @@ def fill(root: Path, name: str, rows: pa.Table) -> None:
     open_store(root).append(name, "a source", 1, lambda _: rows)
 
 
-def test_it_runs_on_the_sample(
+def test_the_notebook_runs_on_the_sample(
     spark: "SparkSession", diag_day: Path, execute: Callable[[Path], Any]
 ) -> None:
     notebook = execute(diag_day)
@@ -118,10 +118,10 @@ def test_it_runs_on_the_sample(
     assert points == "([1428, 1428, 1428, 94], '00:00', '00:00')"
 
 
-def test_a_few_minutes_are_plots_too(
+def test_the_notebook_plots_a_few_minutes(
     diag_day: Path, tmp_path: Path, execute: Callable[[Path], Any]
 ) -> None:
-    """As of the demo, or of a broker's first day, on which nothing was delivered yet."""
+    """Like those of the demo, or of a broker's first day, without deliveries."""
     for kind in KINDS:
         rows = open_store(diag_day).dataset(kind)
         if kind == "latency" or rows is None:
@@ -141,10 +141,10 @@ def test_a_few_minutes_are_plots_too(
 
 
 @pytest.mark.parametrize("has_process", [False, True], ids=["no-tables", "no-traffic"])
-def test_what_there_is_nothing_of_is_said_in_words(
+def test_a_sentence_replaces_a_plot_without_data(
     diag_day: Path, tmp_path: Path, execute: Callable[[Path, str], Any], has_process: bool
 ) -> None:
-    """Without tables, and of a broker that nobody used."""
+    """There are no tables, or nobody used the broker."""
     expected = ["There was no traffic.", "Nothing waited.", "No delivery was timed."]
     expected += ["No message was lost.", "There are no tables of destinations."]
     if has_process:

@@ -33,7 +33,7 @@ def run(script: str, *options: str, **environ: str) -> subprocess.CompletedProce
     return subprocess.run(command, check=False, env=known, capture_output=True, text=True)
 
 
-def test_a_session_of_ours_is_for_this_machine_alone() -> None:
+def test_a_local_session_is_reachable_from_this_machine_only() -> None:
     result = _session.chosen({"spark.ui.port": "1"})
     assert result["spark.master"] == "local[2]"
     assert result["spark.driver.bindAddress"] == result["spark.driver.host"] == "127.0.0.1"
@@ -91,7 +91,7 @@ def test_a_missing_java_is_one_sentence(
 
 
 def test_failing_java_is_reported_in_a_sentence(tmp_path: Path) -> None:
-    """As one that is too old: it ends at Spark's first class."""
+    """A Java that is too old ends at the first class of Spark."""
     java = tmp_path / "bin" / "java"
     java.parent.mkdir()
     java.write_text("#!/bin/sh\necho UnsupportedClassVersionError >&2\nexit 1\n")

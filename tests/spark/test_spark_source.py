@@ -114,7 +114,7 @@ def test_the_time_of_storing_is_the_brokers_whatever_a_body_says(server: StreamS
     assert (found[1]["kind"], found[1]["v"], found[1]["broker_id"]) == ("", None, "east")
 
 
-def test_a_body_written_otherwise_is_parsed_as_a_whole() -> None:
+def test_a_body_of_another_format_is_parsed_as_a_whole() -> None:
     ours = event("x")
     parsed = json.loads(ours)
     turned = json.dumps(dict(reversed(parsed.items()))).encode()
@@ -123,7 +123,7 @@ def test_a_body_written_otherwise_is_parsed_as_a_whole() -> None:
     assert heading(b"[]") == heading(b"{") == heading(b"{}") == (None, None, None)
 
 
-def test_a_wrong_time_spoils_no_other(server: StreamServer) -> None:
+def test_a_wrong_time_does_not_affect_others(server: StreamServer) -> None:
     server.append("DIAG/session", b'{"v":1,"ts":"yesterday"}')
     server.append("DIAG/session", b'{"v":1,"ts":"2026-01-01T00:00:00"}')
     found = read(batch(server), batch(server).partitions())
@@ -202,7 +202,7 @@ def test_micro_batches_of_at_most_max_rows(server: StreamServer) -> None:
     assert json.dumps(reader.latestOffset(start, limit)) == json.dumps(start)
 
 
-def test_a_long_absence_is_one_row_and_no_reason_to_read_nothing(server: StreamServer) -> None:
+def test_a_long_absence_is_one_row_and_the_batch_is_still_full(server: StreamServer) -> None:
     fill(server, 100)
     reader = streaming(server, maxOffsetsPerTrigger="10")
     start = reader.initialOffset()

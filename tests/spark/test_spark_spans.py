@@ -57,7 +57,7 @@ def results_of(begin_s: float, end_s: float) -> Results:
 
 
 def test_plots_span_the_data_where_they_are_much_shorter_than_the_days() -> None:
-    """Whole columns of coarse plots, that is."""
+    """The span covers whole columns of the coarse plots."""
     seconds = results_of(3, 52)
     assert seconds.span == (START + timedelta(seconds=2), START + timedelta(seconds=54))
     html = report(seconds, START)
@@ -99,8 +99,8 @@ def test_counts_of_a_boot_within_the_data_begin_with_its_first_row(
     assert [row["uptime_s"] for row in ticks] == [0, 30, 10]
 
 
-def test_a_thing_without_news_is_not_one_without_statistics(spark: "SparkSession") -> None:
-    """All are heard each second, but for 20 of them: these only make what follows a mean."""
+def test_an_item_without_changes_is_not_a_time_without_statistics(spark: "SparkSession") -> None:
+    """Statistics come each second except 20 s, after which the rate is a mean."""
     heard_at = [*range(10), *range(30, 40)]
     rows = [process(100 + at_s, at_s, at_s) for at_s in heard_at]
     rows += [sent(1, 0, 0), sent(2, 9 / 60, 9), sent(3, 35 / 60, 50)]
@@ -117,7 +117,7 @@ def test_widths_are_kept_with_the_results(
     write(tmp_path, [process(n, 10 * n, 10 * n) for n in range(7)])
     day = date(2026, 3, 14)
     assert list(analyse(spark, tmp_path, day, day)) == list(few)
-    results = read_results(spark, tmp_path, day, day)
+    results = read_results(tmp_path, day, day)
     assert (results.thresholds.bucket_s, results.thresholds.coarse_s) == (10, 10)
     assert len(results["load"]) == 7
     assert results.span == (START, START + timedelta(seconds=70))

@@ -49,7 +49,7 @@ def test_the_documented_sql_gives_the_figures_of_the_report(
     few = {name: RESULTS[name] for name in FIGURES}
     monkeypatch.setattr("trio_stomp.spark._results.RESULTS", few)
     assert list(analyse(spark, diag_day, DAY, DAY)) == list(few)
-    results = read_results(spark, diag_day, DAY, DAY)
+    results = read_results(diag_day, DAY, DAY)
     sent, lost, full, oldest, memory, gaps, metrics = queries()
 
     duck = duckdb.connect()

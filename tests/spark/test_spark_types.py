@@ -35,6 +35,6 @@ def test_nested_types_and_names_with_their_case() -> None:
         ("a STRING, a BIGINT", "name each column once"),
     ],
 )
-def test_wrong_texts_are_told(text: str, message: str) -> None:
+def test_wrong_types_are_reported(text: str, message: str) -> None:
     with pytest.raises(StreamError, match=message):
         fields_of(text)

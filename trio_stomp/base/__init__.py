@@ -7,6 +7,7 @@ Does not handle: anything that depends on another room.
 from trio_stomp.base._cluster import Cluster as Cluster
 from trio_stomp.base._cluster import ClusterFigures as ClusterFigures
 from trio_stomp.base._cluster import NodeFigures as NodeFigures
+from trio_stomp.base._errors import PASSING_CODES as PASSING_CODES
 from trio_stomp.base._errors import CloseReason as CloseReason
 from trio_stomp.base._errors import FrameError as FrameError
 from trio_stomp.base._errors import OptionError as OptionError

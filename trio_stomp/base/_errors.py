@@ -46,6 +46,25 @@ class CloseReason(Enum):
         self.websocket_code = websocket_code
 
 
+PASSING_CODES = frozenset(
+    {
+        "connect-timeout",
+        "heart-beat-timeout",
+        "internal-error",
+        "memory-limit",
+        "queue-full",
+        "shutting-down",
+        "slow-consumer",
+        "storage",
+        "too-many-attempts",
+        "too-many-connections",
+        "too-many-from-address",
+        "write-stalled",
+    }
+)
+"""Codes of ERRORs for passing troubles of the broker, after which a retry may succeed."""
+
+
 class StompError(Exception):
     """The base class of this package's errors."""
 

@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from types import MappingProxyType
 
-from trio_stomp.base import StompError
+from trio_stomp.base import PASSING_CODES, StompError
 from trio_stomp.protocol import Failed
 
 _DETAIL_CHARS = 200
@@ -87,24 +87,7 @@ class BrokerError(Refused):
 _AUTHENTICATION = frozenset(
     {"authentication-failed", "authentication-required", "bad-credentials", "credentials-expired"}
 )
-_PASSING = frozenset(
-    {
-        "connect-timeout",
-        "heart-beat-timeout",
-        "internal-error",
-        "memory-limit",
-        "queue-full",
-        "shutting-down",
-        "slow-consumer",
-        "storage",
-        "too-many-attempts",
-        "too-many-connections",
-        "too-many-from-address",
-        "write-stalled",
-    }
-)
-"""Codes of passing troubles of the broker, after which a retry may succeed."""
-_BROKERS = _PASSING | {"bad-proxy-header", "tls-failed", "unsupported"}
+_BROKERS = PASSING_CODES | {"bad-proxy-header", "tls-failed", "unsupported"}
 _HARMLESS = frozenset({"unknown-ack"})
 """Codes that concern one frame only: the broker may have taken back the delivery meanwhile."""
 _HINTS = ("access refused", "authent", "login", "password", "passcode", "bad connect", "credential")
@@ -141,5 +124,5 @@ def refusal(failed: Failed, *, opening: bool) -> Refused:
 def may_pass(error: StompError) -> bool:
     """Return whether a retry without any change may succeed."""
     if isinstance(error, Refused):
-        return error.code in _PASSING or error.code in _HARMLESS
+        return error.code in PASSING_CODES or error.code in _HARMLESS
     return isinstance(error, ConnectFailed | LinkLost)

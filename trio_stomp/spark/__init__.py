@@ -4,7 +4,7 @@ Handles: the data source ``stomp``, typed tables of Delta Lake or Parquet (``lak
 too), their analysis and report, sessions for the scripts.
 Does not handle: storing messages (the broker's streams do), or anything in the broker's process.
 It needs the extra ``spark`` and Java 17; ``lake`` needs the extra ``tables`` alone. Nothing in the
-server imports it, only the command ``trio-stomp tables``, and it does not use Trio.
+server imports it, only the command ``trio-stomp tables``, and only its demo uses Trio.
 """
 
 from importlib import import_module
@@ -12,20 +12,17 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from trio_stomp.spark._analysis import Thresholds as Thresholds
-    from trio_stomp.spark._client import Bounds as Bounds
     from trio_stomp.spark._client import StreamAddress as StreamAddress
     from trio_stomp.spark._client import StreamAway as StreamAway
     from trio_stomp.spark._client import StreamClient as StreamClient
     from trio_stomp.spark._client import StreamError as StreamError
     from trio_stomp.spark._messages import Layout as Layout
-    from trio_stomp.spark._results import Results as Results
     from trio_stomp.spark._results import analyse as analyse
     from trio_stomp.spark._results import days_with_tables as days_with_tables
     from trio_stomp.spark._results import read_results as read_results
     from trio_stomp.spark._session import SparkMissing as SparkMissing
     from trio_stomp.spark._session import check_installed as check_installed
     from trio_stomp.spark._session import open_session as open_session
-    from trio_stomp.spark._table_sink import TableSink as TableSink
     from trio_stomp.spark._tables import open_tables as open_tables
     from trio_stomp.spark.format import StompDataSource as StompDataSource
     from trio_stomp.spark.reporting import report as report
@@ -34,14 +31,12 @@ else:
     # not need Spark, and an executor imports only what it uses.
     _HOMES = {
         "Thresholds": "_analysis",
-        "Bounds": "_client",
         "StreamAddress": "_client",
         "StreamAway": "_client",
         "StreamClient": "_client",
         "StreamError": "_client",
         "Layout": "_messages",
         "report": "reporting",
-        "Results": "_results",
         "analyse": "_results",
         "days_with_tables": "_results",
         "read_results": "_results",
@@ -49,7 +44,6 @@ else:
         "check_installed": "_session",
         "open_session": "_session",
         "StompDataSource": "format",
-        "TableSink": "_table_sink",
         "open_tables": "_tables",
     }
 

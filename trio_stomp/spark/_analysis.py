@@ -19,7 +19,7 @@ from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as F
 from pyspark.sql.types import ArrayType, DoubleType, LongType
 
-from trio_stomp.spark._histogram import Percentiles, percentiles
+from trio_stomp.base import percentile
 
 Tables = Mapping[str, DataFrame]
 
@@ -32,6 +32,10 @@ TRAFFIC = (
     "bytes_in_total",
     "bytes_out_total",
 )
+COUNTS = tuple(name.removesuffix("_total") for name in TRAFFIC)
+
+SHARES = {"p50": 0.5, "p90": 0.9, "p99": 0.99, "p999": 0.999}
+"""The percentiles of latencies. Counts can be added up; percentiles cannot."""
 
 SPAN_S = 6 * 3600
 """From this span on, buckets have the widths of the thresholds."""
@@ -171,16 +175,14 @@ def rates(tables: Tables, limits: Thresholds) -> DataFrame:
 
 def traffic(tables: Tables, _limits: Thresholds) -> DataFrame:
     """Return messages and bytes per second over all destinations, by bucket."""
-    names = [name.removesuffix("_total") for name in TRAFFIC]
-    sums = [F.sum(F.col(name) / F.col("span_s")).alias(f"{name}_per_s") for name in names]
+    sums = [F.sum(F.col(name) / F.col("span_s")).alias(f"{name}_per_s") for name in COUNTS]
     return tables["rates"].groupBy("broker_id", "bucket").agg(*sums)
 
 
 def top_destinations(tables: Tables, _limits: Thresholds) -> DataFrame:
     """Return the totals of each destination, and the rate of its busiest bucket."""
-    names = [name.removesuffix("_total") for name in TRAFFIC]
     busiest = F.max(F.col("enqueued") / F.col("span_s")).alias("peak_per_s")
-    sums = [F.sum(name).alias(name) for name in names]
+    sums = [F.sum(name).alias(name) for name in COUNTS]
     return tables["rates"].groupBy("broker_id", "destination").agg(*sums, busiest)
 
 
@@ -227,11 +229,11 @@ def latency(frame: DataFrame, things: Sequence[str]) -> DataFrame:
         counts = [0] * (len(row["le_ms"]) + 1)
         for place, count in row["pairs"]:
             counts[place] = count
-        found = attrs.astuple(percentiles(row["le_ms"], counts))
+        found = [percentile(row["le_ms"], counts, share) for share in SHARES.values()]
         rows.append((*(row[name] for name in by), counts, sum(counts), *found))
     types = sums.select(*by).schema.add("counts", ArrayType(LongType())).add("messages", LongType())
-    for each in attrs.fields(Percentiles):
-        types = types.add(each.name, DoubleType())
+    for name in SHARES:
+        types = types.add(name, DoubleType())
     return frame.sparkSession.createDataFrame(rows, types)
 
 

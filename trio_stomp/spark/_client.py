@@ -16,7 +16,9 @@ from pathlib import Path
 from typing import NamedTuple, Self, TypeVar
 from urllib.parse import urlsplit
 
-from trio_stomp.spark._frames import Frame, FrameError, FrameSplitter, encoded, header, unescaped
+from trio_stomp.base import PASSING_CODES
+from trio_stomp.frames import OPENING, V1_2, encode_frame
+from trio_stomp.spark._frames import Frame, FrameError, FrameSplitter, header, unescaped
 
 Answer = TypeVar("Answer")
 
@@ -30,24 +32,13 @@ DIAG = "/stream/DIAG"
 READ_BYTES = 1024 * 1024
 FIRST_DELAY_S = 0.1
 LAST_DELAY_S = 5.0
+SAY_EVERY_S = 5.0
 
 LOGIN_ENV = "TRIO_STOMP_LOGIN"
 PASSCODE_ENV = "TRIO_STOMP_PASSCODE"
 
 _PLACE = re.compile(rb"\nx-stream-offset:(\d+)\nx-stream-timestamp:(\d+)\n")
 """The headers of a message of a stream that the broker writes side by side."""
-
-# ERROR codes of temporary conditions, after which another attempt may succeed.
-_PASSING = {
-    "connect-timeout",
-    "internal-error",
-    "memory-limit",
-    "shutting-down",
-    "slow-consumer",
-    "too-many-connections",
-    "too-many-from-address",
-    "write-stalled",
-}
 
 
 class StreamError(Exception):
@@ -133,6 +124,7 @@ class Patience:
 
     Args:
       address: The broker, and the time from the first failure after a success to the last attempt.
+      say: Is told every five seconds that the broker is awaited.
     """
 
     def __init__(
@@ -140,9 +132,11 @@ class Patience:
         address: StreamAddress,
         clock: Callable[[], float] = time.monotonic,
         sleep: Callable[[float], None] = time.sleep,
+        say: Callable[[str], object] | None = None,
     ) -> None:
-        self._address, self._clock, self._sleep = address, clock, sleep
+        self._address, self._clock, self._sleep, self._say = address, clock, sleep, say
         self._since: float | None = None
+        self._said = 0
         self._delay_s = FIRST_DELAY_S
 
     def restore(self) -> None:
@@ -156,15 +150,20 @@ class Patience:
         Raises:
           StreamAway: the time limit has passed.
         """
-        now = self._clock()
+        now, url = self._clock(), self._address.url
         self._since = now if self._since is None else self._since
+        waited_s = now - self._since
+        reason = (isinstance(error, OSError) and error.strerror) or f"{error}"
         # Jitter, so that all readers of a restarted broker do not return at once.
         delay_s = self._delay_s * random.uniform(0.5, 1.0)
-        if now + delay_s - self._since > self._address.retry_s:
+        if waited_s + delay_s > self._address.retry_s:
             raise StreamAway(
-                f"{self._address.url}: {error}; gave up after {now - self._since:.1f} s. Is a"
-                " broker running there? check --url"
+                f"{url} did not answer for {waited_s:.0f} s ({reason}): is a broker running there?"
+                " Check the url"
             ) from error
+        if self._say is not None and waited_s >= self._said * SAY_EVERY_S:
+            self._said += 1
+            self._say(f"waiting for {url}: {reason}")
         self._sleep(delay_s)
         self._delay_s = min(self._delay_s * 2, LAST_DELAY_S)
 
@@ -207,7 +206,8 @@ class Connection:
 
     def send(self, command: str, headers: dict[str, str]) -> None:
         """Send one frame without a body."""
-        self.send_bytes(encoded(command, headers))
+        rules = OPENING if command == "CONNECT" else V1_2
+        self.send_bytes(encode_frame(command, headers.items(), rules))
 
     def send_bytes(self, frames: bytes) -> None:
         """Send encoded frames."""
@@ -254,7 +254,7 @@ class Connection:
             return
         code = unescaped(header(head, b"code") or b"")
         message = unescaped(header(head, b"message") or head[:80])
-        if code in _PASSING:
+        if code in PASSING_CODES:
             raise StreamAway(f"{self._name}: {message}")
         raise StreamError(f"{self._name} refused: {message}")
 
@@ -278,9 +278,13 @@ class StreamClient:
     def __init__(self, stream_address: StreamAddress) -> None:
         self.stream_address = stream_address
 
-    def bounds(self) -> Bounds:
-        """Return the current bounds of the stream."""
-        return self._retried(self.ask)
+    def bounds(self, say: Callable[[str], object] | None = None) -> Bounds:
+        """Return the current bounds of the stream.
+
+        Args:
+          say: Is told every five seconds that the broker is awaited.
+        """
+        return self._retried(self._ask, say)
 
     def offset_at(self, timestamp: float) -> int:
         """Return the offset of the first message at or after a time in seconds since 1970."""
@@ -290,21 +294,22 @@ class StreamClient:
         """Return the messages ``lo`` to ``hi`` - 1 of ``epoch`` that retention has kept."""
         return Replay(self.stream_address, epoch, lo, hi)
 
-    def _retried(self, ask: Callable[[], Answer]) -> Answer:
-        patience = Patience(self.stream_address)
+    def _retried(
+        self, ask: Callable[[], Answer], say: Callable[[str], object] | None = None
+    ) -> Answer:
+        patience = Patience(self.stream_address, say=say)
         while True:
             try:
                 return ask()
-            except (OSError, FrameError) as error:
+            except FrameError as error:
+                url = self.stream_address.url
+                raise StreamError(
+                    f"what answers at {url} is no STOMP broker ({error}): check the url"
+                ) from None
+            except OSError as error:
                 patience.wait(error)
 
-    def ask(self) -> Bounds:
-        """Return the current bounds of the stream, or fail at once.
-
-        Raises:
-          OSError: the broker is away.
-          FrameError: what answers is no broker.
-        """
+    def _ask(self) -> Bounds:
         question = {
             "destination": self.stream_address.stream,
             "reply-to": "/temp-queue/bounds",
@@ -315,7 +320,7 @@ class StreamClient:
             return bounds_of(next(connection.messages())[0][0])
 
     def _search(self, timestamp: float) -> int:
-        bounds = self.ask()
+        bounds = self._ask()
         start = {"x-stream-offset": f"timestamp={timestamp!r}"}
         # Only the first message is needed, so limit the delivery to it.
         one = {"ack": "client", "prefetch-count": "1"}

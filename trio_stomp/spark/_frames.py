@@ -104,20 +104,6 @@ def unescaped(value: bytes) -> str:
     return _ESCAPE.sub(lambda found: _ESCAPES.get(found[1], found[0]), text)
 
 
-def encoded(command: str, headers: dict[str, str]) -> bytes:
-    """Encode a frame without a body. Values in CONNECT must not need escaping, which it lacks."""
-    lines = [command]
-    for name, text in headers.items():
-        lines.append(f"{name}:{text if command == 'CONNECT' else escaped(text)}")
-    return "\n".join([*lines, "", "\0"]).encode()
-
-
-def escaped(text: str) -> str:
-    """Escape the name or value of a header."""
-    text = text.replace("\\", "\\\\").replace(":", "\\c")
-    return text.replace("\n", "\\n").replace("\r", "\\r")
-
-
 def _length(digits: bytes) -> int:
     if not digits.isdigit() or len(digits) > 10 or int(digits) > MAX_BODY_BYTES:
         raise FrameError(f"content-length:{digits[:20]!r}")

@@ -14,7 +14,7 @@ import json
 from collections import deque
 from collections.abc import Iterator, Sequence
 from datetime import UTC, datetime
-from statistics import median
+from statistics import StatisticsError, correlation, linear_regression, median
 from typing import Any, NamedTuple
 
 from attrs import define, field
@@ -84,18 +84,6 @@ class Traffic:
         if not any(self.delays):
             return dict.fromkeys(shares)
         return {name: percentile(self.boundaries, self.delays, at) for name, at in shares.items()}
-
-
-class Line(NamedTuple):
-    """A line fitted to a series.
-
-    Args:
-      slope: Growth in a second.
-      fit: The square of the correlation.
-    """
-
-    slope: float
-    fit: float
 
 
 @define
@@ -223,15 +211,15 @@ class Insight:
             if self._window - series[-1][0] // WINDOW_S > 1:
                 del self._series[key]  # it is gone
                 continue
-            line = fitted(series)
-            if line is None or line.slope <= 0 or line.fit < STEADY:
+            slope = growth(series)
+            if slope <= 0:
                 continue
             at, depth, third = series[-1]
             span_s = at - series[0][0]
             whose = f"{name}, subscription {consumer}" if consumer else name
-            figures: Record = {"subscription": consumer, "growth_per_h": round(line.slope * 3600)}
+            figures: Record = {"subscription": consumer, "growth_per_h": round(slope * 3600)}
             if rule == FILLING and len(series) >= FILLING_WINDOWS and third > 0:
-                full_s = (third - depth) / line.slope
+                full_s = (third - depth) / slope
                 if full_s <= FULL_WITHIN_S:
                     minutes = max(0, round(full_s / 60))
                     text = f"{whose} has {depth:.0f} of {third:.0f} messages, full in {minutes} min"
@@ -252,18 +240,14 @@ class Insight:
         return Result(PREFIX + rule, key, who | whom | figures)
 
 
-def fitted(series: Sequence[tuple[float, float, float]]) -> Line | None:
-    """Return the line through the second numbers over the first, or None if there is none."""
-    count = len(series)
-    if count < 2:
-        return None
-    start = series[0][0]
-    mean_x = sum(x - start for x, _, _ in series) / count
-    mean_y = sum(y for _, y, _ in series) / count
-    xx = sum((x - start - mean_x) ** 2 for x, _, _ in series)
-    yy = sum((y - mean_y) ** 2 for _, y, _ in series)
-    xy = sum((x - start - mean_x) * (y - mean_y) for x, y, _ in series)
-    return Line(xy / xx, xy * xy / (xx * yy)) if xx and yy else None
+def growth(series: Sequence[tuple[float, float, float]]) -> float:
+    """Return the steady growth in a second of the second numbers over the first; 0 = none."""
+    times, depths = [at for at, _, _ in series], [depth for _, depth, _ in series]
+    try:
+        fit = correlation(times, depths) ** 2
+    except StatisticsError:
+        return 0.0  # too few, or all the same
+    return linear_regression(times, depths).slope if fit >= STEADY else 0.0
 
 
 def _growth(before: Sequence[int], now: Sequence[int]) -> Sequence[int]:

@@ -10,6 +10,7 @@ from datetime import UTC, date, datetime, time, timedelta
 from typing import Any
 
 import attrs
+import pyarrow.parquet as pq
 from attrs import field, frozen
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
@@ -67,7 +68,7 @@ WIDTHS = ("bucket_s", "coarse_s")
 
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
-Row = dict[str, object]
+Row = dict[str, Any]
 
 
 @frozen
@@ -90,12 +91,21 @@ class Results:
     def __getitem__(self, name: str) -> Sequence[Row]:
         return self.tables[name]
 
+    def of(self, broker: str) -> "Results":
+        """Return the results of one broker. A gap may lack its broker."""
+        own = {
+            name: [row for row in rows if row["broker_id"] in (broker, "")]
+            for name, rows in self.tables.items()
+        }
+        before = None if self.before is None else self.before.of(broker)
+        return attrs.evolve(self, brokers=[broker], tables=own, before=before)
+
     @property
     def span(self) -> tuple[datetime, datetime]:
         """Return the span of the data if it covers less than half of the days, else the days."""
         begin = datetime.combine(self.first, time(), UTC)
         end = datetime.combine(self.last, time(), UTC) + timedelta(days=1)
-        starts: Sequence[Mapping[str, Any]] = self["starts"]
+        starts = self["starts"]
         if not starts:
             return begin, end
         begun, ended = min(row["first"] for row in starts), max(row["last"] for row in starts)
@@ -134,7 +144,7 @@ def analyse(
     out = directory(root, first, last)
     with settings(spark):
         tables = _of_days(spark, root, first, last, broker)
-        limits, end = fit(tables["process"], thresholds), _end(tables["process"])
+        limits, end = _fitted(tables["process"], thresholds)
         earlier = _earlier(spark, root, (first, last), broker, end) if end else None
         _keep_widths(out, limits, earlier is not None)
         yield from _written(spark, tables, limits, out, RESULTS)
@@ -153,12 +163,6 @@ def _of_days(
         frame = read_table(spark, store, kind).where(F.col("date").between(first, last))
         tables[kind] = frame.where(F.col("broker_id") == broker) if broker else frame
     return tables
-
-
-def _end(process: DataFrame) -> datetime | None:
-    """Return the time of the last figures."""
-    (row,) = process.agg(F.unix_micros(F.max("ts")).alias("end")).collect()
-    return None if row["end"] is None else EPOCH + timedelta(microseconds=row["end"])
 
 
 def _earlier(
@@ -202,13 +206,9 @@ def directory(root: Root, first: date, last: date) -> Place:
 
 
 def read_results(
-    spark: SparkSession,
-    root: Root,
-    first: date,
-    last: date,
-    thresholds: Thresholds | None = None,
+    root: Root, first: date, last: date, thresholds: Thresholds | None = None
 ) -> Results:
-    """Return the results that ``analyse`` wrote, except the large ones."""
+    """Return the results that ``analyse`` wrote, except the large ones. It needs no Spark."""
     out = directory(root, first, last)
     kept = json.loads(out.read(WIDTHS_FILE) or b"{}")  # none of an older version
     widths = {name: int(kept[name]) for name in WIDTHS if name in kept}
@@ -216,19 +216,16 @@ def read_results(
     before = None
     if kept.get(BEFORE):
         since = timedelta(days=(last - first).days + 1)
-        earlier = _read(spark, out.below(BEFORE), COMPARED)
+        earlier = _read(out.below(BEFORE), COMPARED)
         before = Results(first - since, last - since, _brokers(earlier), limits, earlier)
-    tables = _read(spark, out, RESULTS)
+    tables = _read(out, RESULTS)
     return Results(first, last, _brokers(tables), limits, tables, before=before)
 
 
-def _read(spark: SparkSession, out: Place, names: Iterable[str]) -> dict[str, list[Row]]:
+def _read(out: Place, names: Iterable[str]) -> dict[str, list[Row]]:
     """Return the rows of results that are not large."""
     return {
-        name: [
-            _plain(row.asDict())
-            for row in spark.read.parquet(in_spark(out.below(name).uri)).collect()
-        ]
+        name: pq.read_table(out.below(name).path, filesystem=out.files).to_pylist()
         for name in names
         if name not in LARGE
     }
@@ -243,23 +240,16 @@ def days_with_tables(root: Root) -> list[date]:
     return days_of(open_store(root))
 
 
-def fit(process: DataFrame, thresholds: Thresholds) -> Thresholds:
-    """Return thresholds with bucket widths for the time span of the table ``process``."""
-    span = (F.unix_micros(F.max("ts")) - F.unix_micros(F.min("ts"))) / 1_000_000
-    (row,) = process.agg(span.alias("span_s"), F.max("interval_s").alias("interval_s")).collect()
-    if row["span_s"] is None:
-        return thresholds
-    return thresholds.fitted(row["span_s"], row["interval_s"] or 0.0)
+def _fitted(process: DataFrame, limits: Thresholds) -> tuple[Thresholds, datetime | None]:
+    """Return thresholds whose buckets suit the span of the data, and the time of its end."""
+    times = (F.unix_micros(F.min("ts")), F.unix_micros(F.max("ts")), F.max("interval_s"))
+    ((begin, end, interval_s),) = process.agg(*times).collect()
+    if end is None:
+        return limits, None
+    span_s = (end - begin) / 1_000_000
+    return limits.fitted(span_s, interval_s or 0.0), EPOCH + timedelta(microseconds=end)
 
 
 def _keep_widths(out: Place, limits: Thresholds, has_before: bool) -> None:
     kept = {name: getattr(limits, name) for name in WIDTHS} | {BEFORE: has_before}
     out.write(WIDTHS_FILE, json.dumps(kept).encode() + b"\n")
-
-
-def _plain(row: Row) -> Row:
-    # Rows in the driver have naive local times.
-    return {
-        name: value.astimezone(UTC) if isinstance(value, datetime) else value
-        for name, value in row.items()
-    }

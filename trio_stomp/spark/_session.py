@@ -105,17 +105,14 @@ def open_session(name: str, *, conf: Mapping[str, str] | None = None) -> "SparkS
 @contextmanager
 def settings(spark: "SparkSession") -> Iterator[None]:
     """Make a session write portable files within the block."""
-    before = {name: spark.conf.get(name, None) for name in ANYWHERE}
+    before = {name: spark.conf.get(name) for name in ANYWHERE}
     for name, text in ANYWHERE.items():
         spark.conf.set(name, text)
     try:
         yield
     finally:
         for name, old in before.items():
-            if old is None:
-                spark.conf.unset(name)
-            else:
-                spark.conf.set(name, old)
+            spark.conf.set(name, str(old))
 
 
 def chosen(conf: Mapping[str, str]) -> dict[str, str]:

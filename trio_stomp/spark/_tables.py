@@ -4,7 +4,6 @@ Files are always read with the types below: Parquet's schema merging reads all f
 a type was widened.
 """
 
-from collections.abc import Iterator
 from os import PathLike
 
 from pyspark.sql import DataFrame, SparkSession
@@ -50,13 +49,6 @@ def open_tables(spark: SparkSession, root: Root) -> dict[str, DataFrame]:
     return tables
 
 
-def metrics(table: Table) -> Iterator[str]:
-    """Yield the columns of a table that are metrics."""
-    for field in (*table.fields, *table.beside):
-        if field.type in ("BIGINT", "DOUBLE"):
-            yield field.name
-
-
 def metrics_long(tables: dict[str, DataFrame]) -> DataFrame:
     """Return each metric of each interval as a row, for dashboards that need this form.
 
@@ -65,7 +57,8 @@ def metrics_long(tables: dict[str, DataFrame]) -> DataFrame:
     long: DataFrame | None = None
     for kind, frame in tables.items():
         table = KINDS[kind]
-        names = list(metrics(table))
+        fields = (*table.fields, *table.beside)
+        names = [field.name for field in fields if field.type in ("BIGINT", "DOUBLE")]
         if not names or kind in ("event", "_gap"):
             continue
         pairs = ", ".join(f"'{name}', CAST({name} AS DOUBLE)" for name in names)

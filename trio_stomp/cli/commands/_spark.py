@@ -159,15 +159,15 @@ def sidecar_of(given: argparse.Namespace) -> "Sidecar":
 
 def _report(given: argparse.Namespace) -> None:
     from trio_stomp.spark import Thresholds
-    from trio_stomp.spark.running import Days, make_report
+    from trio_stomp.spark.running import make_report
 
     thresholds = Thresholds(
         saturated=given.saturated,
         memory_bytes=given.memory_limit_mib * MIB,
         fds=given.max_fds,
     )
-    days = Days(given.first, given.last, given.broker)
-    print(make_report(given.root, days, thresholds, given.html))
+    days = {"first": given.first, "last": given.last}
+    print(make_report(given.root, thresholds, **days, broker=given.broker, html=given.html))
 
 
 def _notebook(given: argparse.Namespace) -> None:

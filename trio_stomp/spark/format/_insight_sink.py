@@ -7,10 +7,10 @@ from collections.abc import Iterable, Iterator
 from pyspark.sql import DataFrame
 
 from trio_stomp.spark._client import StreamAddress, StreamClient
-from trio_stomp.spark._frames import escaped, header, unescaped
+from trio_stomp.spark._frames import header, unescaped
 from trio_stomp.spark._insight import HISTORY, WINDOW_S, Insight, Result
 from trio_stomp.spark._rows import kind_of
-from trio_stomp.spark.format._publish import Outgoing, Publisher
+from trio_stomp.spark.format._publish import Outgoing, Publisher, send_head
 
 KINDS = ("destination", "latency", "queue")
 
@@ -66,8 +66,7 @@ class InsightSink:
 def messages(results: Iterable[Result]) -> Iterator[Outgoing]:
     """Yield results as messages. They are not stored: the next minute brings newer ones."""
     for topic, id, record in results:
-        head = f"SEND\ndestination:{escaped(topic)}\nx-dedup-id:{escaped(id)}\n"
-        head += f"content-type:application/json\nrule:{record['rule']}\n"
+        headers = {"x-dedup-id": id, "content-type": "application/json", "rule": record["rule"]}
         if "destination" in record:
-            head += f"about:{escaped(record['destination'])}\n"
-        yield Outgoing(topic, head.encode(), json.dumps(record).encode())
+            headers["about"] = record["destination"]
+        yield Outgoing(topic, send_head(topic, headers), json.dumps(record).encode())

@@ -2,13 +2,7 @@
 
 import pyarrow as pa
 from pyspark.sql.pandas.types import from_arrow_type
-from pyspark.sql.types import (
-    ArrayType,
-    DataType,
-    DecimalType,
-    StructType,
-    TimestampNTZType,
-)
+from pyspark.sql.types import StructType
 
 from trio_stomp.spark._client import StreamError
 from trio_stomp.spark._messages import Layout
@@ -32,23 +26,5 @@ def layout_of(schema: StructType, body: str) -> Layout:
             )
         if kind is not None and found != (wanted := from_arrow_type(kind).simpleString()):
             raise StreamError(f"column {field.name} should be {wanted}, not {found}")
-        columns.append(pa.field(field.name, kind or arrow_type(field.dataType)))
+        columns.append(pa.field(field.name, kind or type_of(found)))
     return Layout(body, pa.schema(columns))
-
-
-def arrow_type(kind: DataType) -> pa.DataType:
-    """Return the type of Arrow's that Spark expects for one of its own.
-
-    Raises:
-      StreamError: no column can have it.
-    """
-    match kind:
-        case StructType():
-            return pa.struct([pa.field(each.name, arrow_type(each.dataType)) for each in kind])
-        case ArrayType():
-            return pa.list_(arrow_type(kind.elementType))
-        case DecimalType():
-            return pa.decimal128(kind.precision, kind.scale)
-        case TimestampNTZType():
-            return pa.timestamp("us")
-    return type_of(kind.simpleString())

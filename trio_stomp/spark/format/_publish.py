@@ -7,9 +7,10 @@ destination it remembers.
 """
 
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from typing import NamedTuple
 
+from trio_stomp.frames import V1_2, encode_header
 from trio_stomp.spark._client import Connection, Patience, StreamAddress, StreamError
 from trio_stomp.spark._frames import FrameError, header
 
@@ -109,6 +110,28 @@ class Publisher:
         for name, window in windows.items():
             if not window:
                 raise _too_many(name, 0)
+
+
+def send_head(destination: str, headers: Mapping[str, str]) -> bytes:
+    """Return the head of a SEND.
+
+    Raises:
+      StreamError: a text has a NUL.
+    """
+    lines = {"destination": destination, **headers}.items()
+    return b"SEND\n" + b"".join(header_line(name, text) for name, text in lines)
+
+
+def header_line(name: str, text: str) -> bytes:
+    """Return the line of a header.
+
+    Raises:
+      StreamError: a text has a NUL.
+    """
+    line = encode_header(name, text, V1_2)
+    if not line:
+        raise StreamError(f"header {name!r} has a NUL, which no frame can carry: remove it")
+    return line
 
 
 def _too_many(destination: str, window: int) -> StreamError:

@@ -143,8 +143,8 @@ class _RangeReader:
     def _builder(self, part: Range) -> MessageBuilder:
         stream, at = self.options.stream_address.stream, part.planned_at
         if self.layout == RAW_LAYOUT:
-            id_ = self.options.broker_id
-            return RowBuilder(stream, part.epoch, part.lo, planned_at=at, broker_id=id_)
+            own = self.options.broker_id
+            return RowBuilder(stream, part.epoch, part.lo, planned_at=at, broker_id=own)
         strict = self.options.is_strict
         return MessageBuilder(
             self.layout, stream, part.epoch, part.lo, planned_at=at, is_strict=strict

@@ -21,9 +21,8 @@ from pyspark.sql.datasource import (
 from pyspark.sql.types import StructType
 
 from trio_stomp.spark._client import StreamError
-from trio_stomp.spark._frames import escaped
 from trio_stomp.spark.format._format_options import SinkOptions
-from trio_stomp.spark.format._publish import Outgoing, Publisher
+from trio_stomp.spark.format._publish import Outgoing, Publisher, header_line, send_head
 
 logger = logging.getLogger("trio_stomp.spark")
 
@@ -135,20 +134,15 @@ class _Writer:
                         heads.clear()
                     head = heads[key] = self._head(name, headers or ())
                 content = body.encode() if isinstance(body, str) else body or b""
-                whole = b"%bx-dedup-id:%b\n" % (head, escaped(dedup_id).encode())
-                yield Outgoing(name, whole, content)
+                yield Outgoing(name, head + header_line("x-dedup-id", dedup_id), content)
                 number += 1
 
     def _head(self, destination: str, headers: Headers) -> bytes:
-        lines = [f"SEND\ndestination:{escaped(destination)}\n"]
-        if self.options.is_persistent:
-            lines.append("persistent:true\n")
-        lines += [
-            f"{escaped(name)}:{escaped(text or '')}\n"
-            for name, text in headers
-            if name not in OF_ONE_HOP and not name.startswith("x-stream-")
-        ]
-        return "".join(lines).encode()
+        sent = {"persistent": "true"} if self.options.is_persistent else {}
+        for name, text in headers:
+            if name not in OF_ONE_HOP and not name.startswith("x-stream-"):
+                sent.setdefault(name, text or "")
+        return send_head(destination, sent)
 
 
 class StompWriter(_Writer, DataSourceArrowWriter):  # type: ignore[misc, unused-ignore]

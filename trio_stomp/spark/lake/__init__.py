@@ -17,4 +17,3 @@ from trio_stomp.spark.lake._upkeep import drop_raw as drop_raw
 from trio_stomp.spark.lake._writer import Totals as Totals
 from trio_stomp.spark.lake._writer import Writer as Writer
 from trio_stomp.spark.lake._writer import days_of as days_of
-from trio_stomp.spark.lake._writer import size_of as size_of

@@ -53,7 +53,7 @@ class Place:
             files, path = fs.FileSystem.from_uri(text)
         except (ValueError, OSError) as error:
             raise LakeError(
-                f"{text} cannot be opened: {_line(error)}; give a directory, or s3://bucket/path"
+                f"{text} cannot be opened: {line_of(error)}; give a directory, or s3://bucket/path"
             ) from None
         return cls(text, files, path.rstrip("/"))
 
@@ -129,7 +129,7 @@ class Place:
                 f"{self.uri} is full: {FREE_SOME}. What was not written is written next"
             )
         return LakeError(
-            f"{self.uri} is not writable: {_line(error)}; name another place with --root, or give"
+            f"{self.uri} is not writable: {line_of(error)}; name another place with --root, or give"
             " this user the right to write there"
         )
 
@@ -139,6 +139,7 @@ def in_spark(uri: str) -> str:
     return f"s3a://{uri.removeprefix('s3://')}" if uri.startswith("s3://") else uri
 
 
-def _line(error: Exception) -> str:
+def line_of(error: Exception) -> str:
+    """Return the first line of an error's text, or its name."""
     lines = str(error).strip().splitlines()
     return lines[0] if lines else type(error).__name__

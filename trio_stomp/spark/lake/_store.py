@@ -25,7 +25,7 @@ from deltalake import (
 from deltalake.exceptions import CommitFailedError, DeltaError, TableNotFoundError
 
 from trio_stomp.spark._columns import DATE
-from trio_stomp.spark.lake._place import LakeError, Place
+from trio_stomp.spark.lake._place import LakeError, Place, line_of
 
 FOLDER = "tables"
 """The directory of all tables below the root."""
@@ -94,7 +94,7 @@ class DeltaStore:
         except TableNotFoundError:
             return None
         except (DeltaError, OSError) as error:
-            raise LakeError(f"{uri} cannot be read: {_line(error)}") from None
+            raise LakeError(f"{uri} cannot be read: {line_of(error)}") from None
 
     def next(self, name: str, source: str) -> int | None:
         """Implement ``Store.next``."""
@@ -270,7 +270,3 @@ def delta(store: Store) -> DeltaStore:
             " --root, for tables with --format delta"
         )
     return store
-
-
-def _line(error: Exception) -> str:
-    return str(error).strip().partition("\n")[0]

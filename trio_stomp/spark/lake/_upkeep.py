@@ -26,14 +26,12 @@ class Compacted:
     """The compaction of one table.
 
     Args:
-      days: The days that were merged.
       removed: The number of small files that were merged.
       added: The number of files that they became.
       deleted: The number of old files that were deleted.
     """
 
     table: str
-    days: int
     removed: int
     added: int
     deleted: int
@@ -62,11 +60,9 @@ def compact(store: Store, today: date | None = None) -> list[Compacted]:
 
 def _compact(name: str, table: DeltaTable, today: date) -> Compacted:
     removed = added = 0
-    days = 0
     for day, files in _small(table).items():
         if files <= (MANY_FILES if day == today.isoformat() else 1):
             continue
-        days += 1
         try:
             made = table.optimize.compact(
                 [(DATE.name, "=", day)], target_size=TARGET_BYTES, writer_properties=WRITING
@@ -81,7 +77,7 @@ def _compact(name: str, table: DeltaTable, today: date) -> Compacted:
     deleted = table.vacuum(dry_run=False, full=True)
     table.create_checkpoint()
     table.cleanup_metadata()
-    return Compacted(name, days, removed, added, len(deleted))
+    return Compacted(name, removed, added, len(deleted))
 
 
 def _small(table: DeltaTable) -> Counter[str]:

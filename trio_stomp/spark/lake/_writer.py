@@ -9,6 +9,7 @@ appends what it lacks.
 import re
 from collections.abc import Callable
 from datetime import UTC, date, datetime
+from operator import add
 from typing import NamedTuple
 
 import numpy as np
@@ -43,15 +44,6 @@ class Totals(NamedTuple):
     messages: int = 0
     rows: int = 0
     rest: int = 0
-
-    def plus(self, messages: int, rows: int, rest: int) -> "Totals":
-        """Return these and more."""
-        return Totals(self.messages + messages, self.rows + rows, self.rest + rest)
-
-
-def now() -> datetime:
-    """Return the time."""
-    return datetime.now(UTC)
 
 
 class Writer:
@@ -135,9 +127,10 @@ class Writer:
         rows = 0
         for name, table in {**parts.tables, RAW: parts.rest}.items():
             rows += self._store.append(name, source, following, lacking(table))
-        done = progress(self.stream, self._broker_id, messages, gap or following, now())
+        done = progress(self.stream, self._broker_id, messages, gap or following)
         self._store.append(PROGRESS_TABLE, source, following, lambda _: done)
-        self.totals = self.totals.plus(messages.num_rows, rows, parts.rest.num_rows)
+        new = (messages.num_rows, rows, parts.rest.num_rows)
+        self.totals = Totals(*map(add, self.totals, new))
 
     def _note_broker(self, epoch: str, messages: pa.Table) -> str:
         """Return the broker of messages. A row for lost messages may not tell it."""
@@ -198,9 +191,7 @@ def gap_until(messages: pa.Table) -> int | None:
     return int(headers[GAP_UNTIL]) if GAP_UNTIL in headers else None
 
 
-def progress(
-    stream: str, broker_id: str, messages: pa.Table, following: int, at: datetime
-) -> pa.Table:
+def progress(stream: str, broker_id: str, messages: pa.Table, following: int) -> pa.Table:
     """Return the row of a commit."""
     row = {
         "broker_id": broker_id,
@@ -210,7 +201,7 @@ def progress(
         "next": following,
         "messages": messages.num_rows,
         STORED_AT.name: messages.column(STORED_AT.name)[-1].as_py(),
-        "written_at": at,
+        "written_at": datetime.now(UTC),
     }
     return dated(pa.Table.from_pylist([row], schema_of(PROGRESS)))
 
@@ -248,8 +239,3 @@ def days_of(store: Store) -> list[date]:
         if table is not None:
             found.update(pc.unique(table.to_table(columns=[DATE.name]).column(0)).to_pylist())
     return sorted(found)
-
-
-def size_of(store: Store) -> int:
-    """Return the bytes of all tables of the statistics."""
-    return sum(store.size(kind) for kind in KINDS)

@@ -2,14 +2,13 @@
 
 from collections.abc import Callable, Iterator
 from datetime import UTC, datetime, time, timedelta
-from typing import Any
 
 from attrs import frozen
 
 from trio_stomp.base import percentile, rounded_size
 from trio_stomp.spark._results import Results
 from trio_stomp.spark._units import lasting, ms, share, short
-from trio_stomp.spark.reporting._findings import BAD, WARN, of_broker
+from trio_stomp.spark.reporting._findings import BAD, WARN
 
 SAME = 0.005
 """A smaller change is none."""
@@ -43,18 +42,18 @@ class Figure:
         return "-" if self.value is None else self.show(self.value)
 
 
-def figures(results: Results, broker: str) -> Iterator[Figure]:
+def figures(results: Results) -> Iterator[Figure]:
     """Yield the figures of one broker."""
-    top = of_broker(results["top_destinations"], broker)
-    drops = of_broker(results["drops"], broker)
+    top = results["top_destinations"]
+    drops = results["drops"]
     lost = sum(row["dropped"] for row in drops if row["reason"] != "no-subscriber")
     for column, label in (("enqueued", "messages came in"), ("delivered", "messages delivered")):
         yield Figure(column, label, sum(row[column] for row in top), short)
-    p50, p99 = (_delivery(results, broker, part) for part in (0.5, 0.99))
+    p50, p99 = (_delivery(results, part) for part in (0.5, 0.99))
     label = "p99 of delivery" + ("" if p50 is None else f"; p50 {ms(p50)}")
     yield Figure("p99", label, p99, ms)
     yield Figure("lost", "messages lost", lost, short, BAD if lost else "")
-    for row in of_broker(results["headroom"], broker):
+    for row in results["headroom"]:
         fill = row["peak"] / row["capacity"] if row["capacity"] else 0.0
         high = fill >= results.thresholds.saturated
         if row["resource"] == "input queue":
@@ -65,10 +64,10 @@ def figures(results: Results, broker: str) -> Iterator[Figure]:
             yield Figure("memory", "most memory", row["peak"], rounded_size, grade)
 
 
-def _delivery(results: Results, broker: str, part: float) -> float | None:
+def _delivery(results: Results, part: float) -> float | None:
     """Return a percentile of the time from socket to socket, over everything."""
     sums: dict[tuple[float, ...], list[int]] = {}
-    for row in of_broker(results["latency_by_destination"], broker):
+    for row in results["latency_by_destination"]:
         if row["stage"] == "delivery":
             total = sums.setdefault(tuple(row["le_ms"]), [0] * len(row["counts"]))
             for place, number in enumerate(row["counts"]):
@@ -91,25 +90,25 @@ def change(now: float | None, before: float | None) -> str:
     return f"{'+' if grown > 0 else '−'}{max(1, round(abs(100 * grown)))} %"  # noqa: RUF001
 
 
-def compared(results: Results, broker: str) -> str:
+def compared(results: Results) -> str:
     """Return a sentence on the days that the changes are relative to."""
     since = timedelta(days=(results.last - results.first).days + 1)
     days = f"{results.first - since:%-d %B}"
     if results.first != results.last:
         days += f" to {results.last - since:%-d %B}"
     before = results.before
-    heard = 0.0 if before is None else _heard_s(before, broker)
+    heard = 0.0 if before is None else _heard_s(before)
     if before is None or not heard:
         return f"No statistics of {days} to compare with."
-    end = max(row["last"] for row in of_broker(results["starts"], broker))
+    end = max(row["last"] for row in results["starts"])
     midnight = datetime.combine(results.last + timedelta(days=1), time(), UTC)
     is_whole = midnight - end <= timedelta(seconds=results.thresholds.coarse_s)
     until = "" if is_whole else f" until {end:%H:%M}"
-    little = heard < MOST_OF_IT * _heard_s(results, broker)
+    little = heard < MOST_OF_IT * _heard_s(results)
     part = f"; statistics of {lasting(heard)} only" if little else ""
     return f"Compared with {days}{until}{part}."
 
 
-def _heard_s(results: Results, broker: str) -> float:
-    rows: list[dict[str, Any]] = of_broker(results["starts"], broker)
-    return float(sum((row["last"] - row["first"]).total_seconds() for row in rows))
+def _heard_s(results: Results) -> float:
+    spans = ((row["last"] - row["first"]).total_seconds() for row in results["starts"])
+    return float(sum(spans))

@@ -1,7 +1,7 @@
 """The findings of a report: the main results in words and numbers."""
 
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from datetime import datetime, timedelta
 from itertools import pairwise
 from typing import Any
@@ -53,30 +53,25 @@ class Finding:
     text: str
 
 
-def of_broker(rows: Sequence[dict[str, Any]], broker: str) -> list[dict[str, Any]]:
-    """Return the rows of one broker. A gap may lack its broker."""
-    return [row for row in rows if row["broker_id"] in (broker, "")]
-
-
-def findings(results: Results, broker: str) -> list[Finding]:
+def findings(results: Results) -> list[Finding]:
     """Return all findings on one broker, the worst first."""
     found = [
-        *_lost(results, broker),
-        *_episodes(results, broker),
-        *_consumers(results, broker),
-        *_subscribers(results, broker),
-        *_loop(results, broker),
-        *_room(results, broker),
-        *_starts(results, broker),
-        *_gaps(results, broker),
-        *_work(results, broker),
+        *_lost(results),
+        *_episodes(results),
+        *_consumers(results),
+        *_subscribers(results),
+        *_loop(results),
+        *_room(results),
+        *_starts(results),
+        *_gaps(results),
+        *_work(results),
     ]
     return sorted(found, key=lambda finding: ORDER.index(finding.grade))
 
 
-def holes(results: Results, broker: str) -> list[tuple[datetime, datetime]]:
+def holes(results: Results) -> list[tuple[datetime, datetime]]:
     """Return the times without statistics in which the broker did not restart."""
-    rows = sorted(of_broker(results["load"], broker), key=lambda row: row["bucket"])
+    rows = sorted(results["load"], key=lambda row: row["bucket"])
     width = timedelta(seconds=results.thresholds.bucket_s)
     found = []
     for before, after in pairwise(rows):
@@ -85,9 +80,9 @@ def holes(results: Results, broker: str) -> list[tuple[datetime, datetime]]:
     return found
 
 
-def starts(results: Results, broker: str) -> list[tuple[datetime, float]]:
+def starts(results: Results) -> list[tuple[datetime, float]]:
     """Return the restarts of the broker, with the seconds that it was not heard before each."""
-    rows = sorted(of_broker(results["starts"], broker), key=lambda row: row["first"])
+    rows = sorted(results["starts"], key=lambda row: row["first"])
     return [
         (after["started"], max(0.0, (after["first"] - before["last"]).total_seconds()))
         for before, after in pairwise(rows)
@@ -100,9 +95,9 @@ def during(row: dict[str, Any], results: Results) -> str:
     return f"{begin}-{end} ({lasting(row['seconds'])})"
 
 
-def _lost(results: Results, broker: str) -> Iterator[Finding]:
+def _lost(results: Results) -> Iterator[Finding]:
     by_reason: Counter[str] = Counter()
-    for row in of_broker(results["drops"], broker):
+    for row in results["drops"]:
         by_reason[row["reason"]] += row["dropped"]
     unheard = by_reason.pop("no-subscriber", 0)
     if by_reason:
@@ -117,8 +112,8 @@ def _lost(results: Results, broker: str) -> Iterator[Finding]:
         yield Finding(NOTE, f"{count(unheard)} messages had no subscriber", text)
 
 
-def _episodes(results: Results, broker: str) -> Iterator[Finding]:
-    for row in sorted(of_broker(results["episodes"], broker), key=lambda row: row["begin"]):
+def _episodes(results: Results) -> Iterator[Finding]:
+    for row in sorted(results["episodes"], key=lambda row: row["begin"]):
         kind, where = row["queue"], row["destination"]
         is_full = row["peak_fill"] >= 1
         name = QUEUES[kind] + ("" if kind == "input" else f" of {where}")
@@ -133,13 +128,13 @@ def _episodes(results: Results, broker: str) -> Iterator[Finding]:
         )
 
 
-def _consumers(results: Results, broker: str) -> Iterator[Finding]:
+def _consumers(results: Results) -> Iterator[Finding]:
     explanations = {
         "leaking": "more and more are never acknowledged",
         "stuck": "the oldest is never acknowledged",
         "slow": "they are acknowledged late",
     }
-    for row in sorted(of_broker(results["consumers"], broker), key=lambda row: -row["seconds"]):
+    for row in sorted(results["consumers"], key=lambda row: -row["seconds"]):
         verdict, destination = row["verdict"], row["destination"]
         title = {
             "leaking": f"A consumer of {destination} leaks",
@@ -157,8 +152,8 @@ def _consumers(results: Results, broker: str) -> Iterator[Finding]:
         yield Finding(WARN if verdict == "slow" else BAD, title, text)
 
 
-def _subscribers(results: Results, broker: str) -> Iterator[Finding]:
-    for row in sorted(of_broker(results["slow_subscribers"], broker), key=lambda row: row["begin"]):
+def _subscribers(results: Results) -> Iterator[Finding]:
+    for row in sorted(results["slow_subscribers"], key=lambda row: row["begin"]):
         end = f", {count(row['dropped'])} messages lost" if row["dropped"] else ""
         end += "; it was disconnected for that" if row["put_out"] else ""
         seconds = (row["end"] - row["begin"]).total_seconds()
@@ -173,9 +168,9 @@ def _subscribers(results: Results, broker: str) -> Iterator[Finding]:
         )
 
 
-def _loop(results: Results, broker: str) -> Iterator[Finding]:
+def _loop(results: Results) -> Iterator[Finding]:
     limit = results.thresholds.lag_ms
-    rows = of_broker(results["load"], broker)
+    rows = results["load"]
     bad = [row for row in rows if row["loop_lag_ms_p99"] >= limit]
     if bad:
         worst = max(bad, key=lambda row: row["loop_lag_ms_max"])
@@ -188,8 +183,8 @@ def _loop(results: Results, broker: str) -> Iterator[Finding]:
         )
 
 
-def _room(results: Results, broker: str) -> Iterator[Finding]:
-    for row in of_broker(results["headroom"], broker):
+def _room(results: Results) -> Iterator[Finding]:
+    for row in results["headroom"]:
         name, capacity, growth = row["resource"], row["capacity"], row["growth_per_h"]
         if name not in ("memory", "file descriptors") or not capacity:
             continue
@@ -208,8 +203,8 @@ def _room(results: Results, broker: str) -> Iterator[Finding]:
             )
 
 
-def _starts(results: Results, broker: str) -> Iterator[Finding]:
-    again = starts(results, broker)
+def _starts(results: Results) -> Iterator[Finding]:
+    again = starts(results)
     if again:
         restarts = [
             f"{results.clock(start)} (not heard for {lasting(silent)})" for start, silent in again
@@ -219,19 +214,19 @@ def _starts(results: Results, broker: str) -> Iterator[Finding]:
         yield Finding(NOTE if len(again) == 1 else WARN, f"The broker was restarted {times}", text)
 
 
-def _gaps(results: Results, broker: str) -> Iterator[Finding]:
-    rows = of_broker(results["gaps"], broker)
+def _gaps(results: Results) -> Iterator[Finding]:
+    rows = results["gaps"]
     if rows:
         lost, reasons = sum(row["messages"] for row in rows), {row["reason"] for row in rows}
-        silent = sum((end - begin).total_seconds() for begin, end in holes(results, broker))
+        silent = sum((end - begin).total_seconds() for begin, end in holes(results))
         text = f"Reason: {' and '.join(sorted(reasons))}."
         if silent:
             text += f" Nothing is known of {lasting(silent)}; rates there are means."
         yield Finding(NOTE, f"{count(lost)} messages of the statistics are missing", text)
 
 
-def _work(results: Results, broker: str) -> Iterator[Finding]:
-    rows = of_broker(results["top_destinations"], broker)
+def _work(results: Results) -> Iterator[Finding]:
+    rows = results["top_destinations"]
     sent, delivered = (sum(row[name] for row in rows) for name in ("enqueued", "delivered"))
     times = [row["peak_per_s"] for row in rows]
     if not sent and not delivered:

@@ -16,9 +16,9 @@ from trio_stomp.spark._results import Results
 from trio_stomp.spark._units import each, lasting, ms, share, short
 from trio_stomp.spark.reporting._chart import WIDE, Frame, Series, heat, lanes, lines, stack
 from trio_stomp.spark.reporting._figures import change, compared, figures
-from trio_stomp.spark.reporting._findings import Finding, findings, holes, of_broker, starts
+from trio_stomp.spark.reporting._findings import Finding, findings, holes, starts
 from trio_stomp.spark.reporting._style import STYLE
-from trio_stomp.spark.reporting._tables import detail_tables
+from trio_stomp.spark.reporting._tables import card, detail_tables
 from trio_stomp.spark.reporting._troubles import troubles
 
 SIGNS = {"bad": "!", "warn": "!", "note": "i", "good": "✓"}
@@ -40,7 +40,7 @@ def report(results: Results, made_at: datetime) -> str:
     for broker in results.brokers:
         if len(results.brokers) > 1:
             parts.append(f"<h2>Broker {escape(broker)}</h2>")
-        parts += Section(results, broker).html()
+        parts += Section(results.of(broker), results.span).html()
     if not results.brokers:
         parts.append("<p>No statistics were stored for that time.</p>")
     parts.append(
@@ -61,19 +61,12 @@ class Section:
     """The report's section on one broker."""
 
     results: Results
-    broker: str
-    findings: list[Finding] = field(init=False)
+    span: tuple[datetime, datetime]
     frame: Frame = field(init=False)
 
     def __attrs_post_init__(self) -> None:
-        results = self.results
-        self.findings = findings(results, self.broker)
-        self.frame = Frame(
-            *results.span,
-            [start for start, _ in starts(results, self.broker)],
-            holes(results, self.broker),
-            5 * self.fine,
-        )
+        begun = [start for start, _ in starts(self.results)]
+        self.frame = Frame(*self.span, begun, holes(self.results), 5 * self.fine)
 
     @property
     def fine(self) -> timedelta:
@@ -85,15 +78,11 @@ class Section:
         """The time covered by one column of latencies and drops."""
         return timedelta(seconds=self.results.thresholds.coarse_s)
 
-    def rows(self, name: str) -> list[Row]:
-        """Return a result's rows of this broker."""
-        return of_broker(self.results[name], self.broker)
-
     def html(self) -> Iterator[str]:
         """Yield the parts."""
         yield f'<div class="tiles">{"".join(self._tiles())}</div>'
-        yield f'<p class="soft">{compared(self.results, self.broker)}</p>'
-        items = "".join(_finding(finding) for finding in self.findings)
+        yield f'<p class="soft">{compared(self.results)}</p>'
+        items = "".join(_finding(finding) for finding in findings(self.results))
         yield f'<section class="card"><h3>Findings</h3><ul class="findings">{items}</ul></section>'
         yield self._glance()
         yield '<h2>Traffic and latency</h2><div class="pair">'
@@ -105,12 +94,12 @@ class Section:
         yield '</div><h2>The process</h2><div class="pair">'
         yield from self._process()
         yield "</div><h2>Details</h2>"
-        yield from detail_tables(self.results, self.broker)
+        yield from detail_tables(self.results)
 
     def _tiles(self) -> Iterator[str]:
         before = self.results.before
-        old = {} if before is None else {each.name: each for each in figures(before, self.broker)}
-        for now in figures(self.results, self.broker):
+        old = {} if before is None else {each.name: each for each in figures(before)}
+        for now in figures(self.results):
             changed = change(now.value, old[now.name].value) if now.name in old else ""
             yield (
                 f'<div class="tile {now.grade}"><b>{escape(now.text)}</b>'
@@ -118,25 +107,25 @@ class Section:
             )
 
     def _glance(self) -> str:
-        rows = troubles(self.results, self.broker, self.frame.holes)
+        rows = troubles(self.results, self.frame.holes)
         height = 34 + 30 * len(rows)
         frame = attrs.evolve(self.frame, holes=(), width=WIDE, height=height, left=170)
         picture = lanes(frame, rows, "trouble over time")
-        return _card("At a glance", "what went wrong, and when", picture)
+        return card("At a glance", "what went wrong, and when", picture)
 
     def _line(self, name: str, column: str, label: str, colour: int) -> Series:
-        rows = sorted(self.rows(name), key=lambda row: row["bucket"])
+        rows = sorted(self.results[name], key=lambda row: row["bucket"])
         points = [(row["bucket"], row[column]) for row in rows if row[column] is not None]
         return Series(label, points, colour)
 
     def _rate(self, column: str, label: str, colour: int) -> Series:
         """Return a line that is 0 if the broker reported nothing, with gaps where it was away."""
-        reported = {row["bucket"]: 0.0 for row in self.rows("load")}
-        received = {row["bucket"]: row[column] for row in self.rows("traffic")}
+        reported = {row["bucket"]: 0.0 for row in self.results["load"]}
+        received = {row["bucket"]: row[column] for row in self.results["traffic"]}
         return Series(label, sorted({**reported, **received}.items()), colour)
 
     def _delivery_rows(self) -> list[Row]:
-        rows = (row for row in self.rows("latency_by_time") if row["stage"] == "delivery")
+        rows = (row for row in self.results["latency_by_time"] if row["stage"] == "delivery")
         return sorted((row for row in rows if row["messages"]), key=lambda row: row["bucket"])
 
     def _traffic(self) -> Iterator[str]:
@@ -173,7 +162,7 @@ class Section:
         ]
         frame = attrs.evolve(self.frame, width=WIDE, height=240, left=78)
         span = each(self.coarse.total_seconds())
-        return _card(
+        return card(
             "How long delivery took",
             f"darker = more of the messages of {span}; a row covers twice the time of that below",
             heat(frame, cells, names, self.coarse, "latency over time"),
@@ -189,7 +178,7 @@ class Section:
         sub = f"most messages in {each(self.fine.total_seconds())}; by powers of ten, without 0"
         yield _plot("What waits", sub, self.frame, series, powers=True, nothing="Nothing waited.")
         by_reason: dict[str, dict[datetime, float]] = {}
-        for row in self.rows("drops"):
+        for row in self.results["drops"]:
             if row["reason"] == "no-subscriber":
                 continue  # nobody wanted them
             buckets = by_reason.setdefault(row["reason"], {})
@@ -201,7 +190,7 @@ class Section:
         picture = '<p class="soft">None.</p>'
         if series:
             picture = stack(self.frame, series, self.coarse, "messages lost by reason")
-        yield _card(
+        yield card(
             "Messages lost",
             f"by reason, in {each(self.coarse.total_seconds())}; not those without a subscriber",
             _key(series) + picture,
@@ -250,13 +239,6 @@ def _finding(finding: Finding) -> str:
     )
 
 
-def _card(title: str, sub: str, inner: str) -> str:
-    return (
-        f'<section class="card"><h3>{escape(title)}</h3><p class="sub">{escape(sub)}</p>'
-        f"{inner}</section>"
-    )
-
-
 def _key(series: Sequence[Series]) -> str:
     items = (f'<span><i class="k{each.colour}"></i>{escape(each.name)}</span>' for each in series)
     return f'<div class="key">{"".join(items)}</div>'
@@ -275,6 +257,6 @@ def _plot(
     """Return a plot, or the words ``nothing`` in its place. 0 has no place on powers of ten."""
     drawn = [each for each in series if any(value > 0 or not powers for _, value in each.points)]
     if not drawn:
-        return _card(title, sub, f'<p class="soft">{nothing}</p>')
+        return card(title, sub, f'<p class="soft">{nothing}</p>')
     key = _key(drawn) if len(series) > 1 else ""
-    return _card(title, sub, key + lines(frame, drawn, show, label=title, powers=powers))
+    return card(title, sub, key + lines(frame, drawn, show, label=title, powers=powers))

@@ -8,7 +8,7 @@ from trio_stomp.base import rounded_size
 from trio_stomp.spark._results import Results
 from trio_stomp.spark._units import count, lasting, ms, share, short
 from trio_stomp.spark.reporting._figures import change
-from trio_stomp.spark.reporting._findings import REASONS, during, of_broker
+from trio_stomp.spark.reporting._findings import REASONS, during
 
 MOST_ROWS = 15
 
@@ -17,13 +17,13 @@ Column = tuple[str, Callable[[Row], str], bool]
 """Heading, cell as HTML, and whether it is a number."""
 
 
-def detail_tables(results: Results, broker: str) -> Iterator[str]:
+def detail_tables(results: Results) -> Iterator[str]:
     """Yield the tables of one broker that are not empty."""
-    yield _destinations(results, broker)
+    yield _destinations(results)
     yield _table(
         "Saturation",
         f"queues filled to {share(results.thresholds.saturated)} or more",
-        sorted(of_broker(results["episodes"], broker), key=lambda row: row["begin"]),
+        sorted(results["episodes"], key=lambda row: row["begin"]),
         [
             ("queue", lambda row: escape(row["queue"]), False),
             ("destination", lambda row: escape(row["destination"]), False),
@@ -36,7 +36,7 @@ def detail_tables(results: Results, broker: str) -> Iterator[str]:
     yield _table(
         "Consumers that fell behind",
         f"the oldest message waits {lasting(results.thresholds.slow_s)} or more for its ACK",
-        sorted(of_broker(results["consumers"], broker), key=lambda row: -row["seconds"]),
+        sorted(results["consumers"], key=lambda row: -row["seconds"]),
         [
             ("destination", lambda row: escape(row["destination"]), False),
             ("verdict", lambda row: escape(row["verdict"]), False),
@@ -46,18 +46,18 @@ def detail_tables(results: Results, broker: str) -> Iterator[str]:
             ("growth an hour", lambda row: count(row["growth_per_h"] or 0), True),
         ],
     )
-    yield _losses(results, broker)
-    yield _headroom(results, broker)
+    yield _losses(results)
+    yield _headroom(results)
 
 
-def _destinations(results: Results, broker: str) -> str:
+def _destinations(results: Results) -> str:
     times: dict[str, Row] = {
         row["destination"]: row
-        for row in of_broker(results["latency_by_destination"], broker)
+        for row in results["latency_by_destination"]
         if row["stage"] == "delivery"
     }
-    rows = sorted(of_broker(results["top_destinations"], broker), key=lambda row: -row["enqueued"])
-    before = results.before and of_broker(results.before["top_destinations"], broker)
+    rows = sorted(results["top_destinations"], key=lambda row: -row["enqueued"])
+    before = results.before and results.before["top_destinations"]
     old: dict[str, float] = {row["destination"]: row["enqueued"] for row in before or ()}
     most = max((row["enqueued"] for row in rows), default=0) or 1
 
@@ -89,9 +89,9 @@ def _destinations(results: Results, broker: str) -> str:
     )
 
 
-def _losses(results: Results, broker: str) -> str:
+def _losses(results: Results) -> str:
     sums: dict[tuple[str, str, str], int] = {}
-    for row in of_broker(results["drops"], broker):
+    for row in results["drops"]:
         if row["reason"] == "no-subscriber":
             continue  # nobody wanted them: a finding says how many
         place = row["reason"], row["destination"], row["user"]
@@ -114,7 +114,7 @@ def _losses(results: Results, broker: str) -> str:
     )
 
 
-def _headroom(results: Results, broker: str) -> str:
+def _headroom(results: Results) -> str:
     shows: dict[str, Callable[[float], str]] = {"memory": rounded_size, "loop lag p99": ms}
 
     def show(row: Row, value: float | None) -> str:
@@ -126,7 +126,7 @@ def _headroom(results: Results, broker: str) -> str:
     return _table(
         "Room left",
         "peak use of each resource, and its growth since the last start",
-        of_broker(results["headroom"], broker),
+        results["headroom"],
         [
             ("resource", lambda row: escape(row["resource"]), False),
             ("used", used, False),
@@ -157,10 +157,15 @@ def _table(title: str, sub: str, rows: Iterable[Row], columns: Sequence[Column])
         for row in rows[:MOST_ROWS]
     )
     more = f"; the first {MOST_ROWS} of {len(rows)}" if len(rows) > MOST_ROWS else ""
+    table = f"<table><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>"
+    return card(title, sub + more, f'<div class="scroll">{table}</div>')
+
+
+def card(title: str, sub: str, inner: str) -> str:
+    """Return a part of the page with a title."""
     return (
-        f'<section class="card"><h3>{escape(title)}</h3><p class="sub">{escape(sub + more)}</p>'
-        f'<div class="scroll"><table><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>'
-        "</div></section>"
+        f'<section class="card"><h3>{escape(title)}</h3><p class="sub">{escape(sub)}</p>'
+        f"{inner}</section>"
     )
 
 

@@ -5,23 +5,22 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Awaitable, Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from itertools import count
 from pathlib import Path
 
+import trio
+
+from trio_stomp.client import Client, ClientError, open_client
 from trio_stomp.spark._analysis import Thresholds
-from trio_stomp.spark._client import Connection, StreamAddress, StreamError
-from trio_stomp.spark._frames import FrameError, header
 from trio_stomp.spark._session import check_installed
-from trio_stomp.spark.running._report import Days, make_report
+from trio_stomp.spark.running._report import make_report
 from trio_stomp.spark.running._sidecar import Sidecar, SidecarError, run_sidecar
 
 BODY = b"x" * 120
 PAUSE_S = 0.01
 STOP_S = 10.0
-SILENCE_S = 1.0
-"""Readers that get nothing for so long look whether they are to stop, and connect again."""
 LISTENING = re.compile(r"listening on [^ ]*:(\d+)")
 OPTIONS = ("--diag-interval-s", "1", "--slow-consumer", "drop-oldest", "--max-outbox-bytes")
 OUTBOX_BYTES = 1 << 18
@@ -45,7 +44,7 @@ def run_demo(root: Path, load_s: float) -> str:
             _say("they go on; the stream of its statistics -> tables")
             run_sidecar(Sidecar(source={"url": url}, root=str(root)), {})
     _say("tables -> report")
-    page = make_report(str(root), Days(), Thresholds())
+    page = make_report(str(root), Thresholds())
     _say(f"done in {time.monotonic() - began:.0f} s; the report:")
     return page
 
@@ -76,88 +75,87 @@ def running_broker(options: Sequence[str]) -> Iterator[str]:
 
 @contextmanager
 def busy_clients(url: str) -> Iterator[None]:
-    """Run clients of several kinds within the block."""
+    """Run clients of several kinds within the block, in a thread of their own."""
     stop = threading.Event()
-
-    def run(role: Callable[[Connection, threading.Event], None]) -> None:
-        # The broker may end before its clients, and refuses some of their frames.
-        with suppress(OSError, FrameError, StreamError, StopIteration):
-            while not stop.is_set():
-                address = StreamAddress(url, timeout_s=SILENCE_S)
-                with suppress(StreamError), Connection(address) as connection:
-                    role(connection, stop)
-
-    roles = (publish, order, work, work, read, read, doze, come_and_go)
-    threads = [threading.Thread(target=run, args=(role,), daemon=True) for role in roles]
-    for thread in threads:
-        thread.start()
+    thread = threading.Thread(target=trio.run, args=(work_until, stop, url), daemon=True)
+    thread.start()
     try:
         yield
     finally:
         stop.set()
-        for thread in threads:
-            thread.join(STOP_S)
+        thread.join(STOP_S)
 
 
-def publish(connection: Connection, stop: threading.Event) -> None:
+async def work_until(stop: threading.Event, url: str) -> None:
+    """Run all clients until ``stop`` is set."""
+    async with trio.open_nursery() as nursery:
+        for role in (publish, order, work, work, read, read, doze):
+            nursery.start_soon(play, role, url)
+        nursery.start_soon(come_and_go, url)
+        await trio.to_thread.run_sync(stop.wait)
+        nursery.cancel_scope.cancel()
+
+
+async def play(role: Callable[[Client], Awaitable[None]], url: str) -> None:
+    """Run one client."""
+    async with open_client(url) as client:
+        await role(client)
+
+
+async def publish(client: Client) -> None:
     """Send prices to ten topics, some without subscribers, and sometimes a picture."""
     for number in count():
-        price = b"SEND\ndestination:/topic/prices.%d\n\n%b\0" % (number % 10, BODY)
-        picture = b"SEND\ndestination:/topic/pictures\n\n%b\0" % (BODY * 300)
-        connection.send_bytes(price * 20 + (picture if number % 4 == 0 else b""))
-        if stop.wait(PAUSE_S):
-            return
+        for _ in range(20):
+            await client.send(f"/topic/prices.{number % 10}", BODY, receipt=False)
+        if number % 4 == 0:
+            await client.send("/topic/pictures", BODY * 300, receipt=False)
+        await trio.sleep(PAUSE_S)
 
 
-def order(connection: Connection, stop: threading.Event) -> None:
+async def order(client: Client) -> None:
     """Send orders that are to survive, in bursts that the worker cannot follow."""
     for number in count():
-        burst = 40 if number % 50 < 20 else 10
-        connection.send_bytes(
-            b"SEND\ndestination:/queue/orders\npersistent:true\n\n%b\0" % BODY * burst
-        )
-        if stop.wait(0.2):
-            return
+        for _ in range(40 if number % 50 < 20 else 10):
+            await client.send("/queue/orders", BODY, persistent=True, receipt=False)
+        await trio.sleep(0.2)
 
 
-def work(connection: Connection, stop: threading.Event) -> None:
+async def work(client: Client) -> None:
     """Take orders, refuse some, and be slow."""
-    subscription = {"id": "1", "destination": "/queue/orders", "ack": "client-individual"}
-    connection.send("SUBSCRIBE", subscription)
-    number = 0
-    for frames in connection.messages():
-        for head, _ in frames:
-            number += 1
-            command = b"NACK" if number % 50 == 0 else b"ACK"
-            connection.send_bytes(b"%b\nid:%b\n\n\0" % (command, header(head, b"ack") or b""))
-            if stop.wait(PAUSE_S):
-                return
+    async with client.subscribe("/queue/orders", ack="client-individual") as orders:
+        for number in count():
+            message = await orders.receive()
+            await (message.nack() if number % 50 == 0 else message.ack())
+            await trio.sleep(PAUSE_S)
 
 
-def read(connection: Connection, stop: threading.Event) -> None:
+async def read(client: Client) -> None:
     """Read half of the prices."""
-    for number in range(5):
-        destination = f"/topic/prices.{number}"
-        connection.send("SUBSCRIBE", {"id": f"{number}", "destination": destination})
-    for _ in connection.messages():
-        if stop.is_set():
-            return
+    async with trio.open_nursery() as nursery:
+        for number in range(5):
+            nursery.start_soon(follow, client, f"/topic/prices.{number}", 0.0)
 
 
-def doze(connection: Connection, stop: threading.Event) -> None:
+async def doze(client: Client) -> None:
     """Look at the pictures so slowly that most are dropped."""
-    connection.send("SUBSCRIBE", {"id": "1", "destination": "/topic/pictures"})
-    for _ in connection.messages():
-        if stop.wait(2):
-            return
+    await follow(client, "/topic/pictures", 2.0)
 
 
-def come_and_go(connection: Connection, stop: threading.Event) -> None:
-    """Leave soon, and now and then after a frame that is wrong."""
-    if stop.wait(0.5) or time.monotonic() % 5 > 1:
-        return
-    connection.send_bytes(b"SEND\n\n\0")
-    next(connection.messages())
+async def follow(client: Client, destination: str, pause_s: float) -> None:
+    """Read a topic, with a pause after each message."""
+    async with client.subscribe(destination) as messages:
+        async for _ in messages:
+            await trio.sleep(pause_s)
+
+
+async def come_and_go(url: str) -> None:
+    """Leave soon, and now and then after a message that is refused."""
+    for number in count():
+        with suppress(ClientError):
+            async with open_client(url, reconnect=None) as client:
+                await trio.sleep(0.5)
+                if number % 10 == 0:
+                    await client.send("DIAG/session")
 
 
 def _say(text: str) -> None:

@@ -8,25 +8,24 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from datetime import UTC, datetime
 from types import FrameType
-from typing import IO, TYPE_CHECKING, Protocol
+from typing import IO, TYPE_CHECKING
 
 from attrs import frozen
 from pyspark.errors import StreamingQueryException
 from pyspark.sql import DataFrame
 
-from trio_stomp.spark._client import DIAG
-from trio_stomp.spark._preflight import await_stream
+from trio_stomp.spark._client import StreamClient
 from trio_stomp.spark._session import check_installed, open_session
 from trio_stomp.spark._table_sink import TableSink
 from trio_stomp.spark.format import InsightSink, SourceOptions, StompDataSource
-from trio_stomp.spark.lake import Place, open_store
+from trio_stomp.spark.lake import open_store
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
     from pyspark.sql.streaming.listener import StreamingQueryProgress
     from pyspark.sql.streaming.query import StreamingQuery
+    from tqdm import tqdm
 
 POLL_S = 1
 FINISH_LIMIT_S = 60.0
@@ -60,55 +59,22 @@ class Sidecar:
     checkpoint: str = ""
     has_insight: bool = False
 
-    @property
-    def stream(self) -> str:
-        """The stream that is read."""
-        return self.source.get("stream", DIAG)
-
-
-class Bar(Protocol):
-    """The part of tqdm's interface that is used."""
-
-    n: float
-    total: float
-
-    def update(self, n: float) -> object:
-        """Advance by ``n``."""
-
-    def write(self, s: str, file: IO[str]) -> None:
-        """Print a line that the bar does not run into."""
-
-    def close(self) -> None:
-        """Close the bar, and leave it on the screen."""
-
 
 class Reporter:
-    """Reports every batch: a line of JSON, the bar on a terminal, and the heart-beat file."""
+    """Reports every batch: a line of JSON, and the bar on a terminal."""
 
-    def __init__(self, out: IO[str], place: Place, heartbeat: str) -> None:
-        self._out, self._place, self._heartbeat = out, place, heartbeat
+    def __init__(self, out: IO[str]) -> None:
+        self._out = out
         self._last = -1
-        self._seen = ""
         self._bar = open_bar()
 
     def look(self, query: "StreamingQuery") -> None:
         """Report the progress since the last call."""
-        last = query.lastProgress
-        if last is None or last.timestamp == self._seen:
-            return
-        self._seen = last.timestamp
         for progress in query.recentProgress:
             # Spark reports idle triggers too; only one that ran has ``addBatch``.
             if progress.batchId > self._last and "addBatch" in progress.durationMs:
                 self._last = progress.batchId
                 self._tell(progress)
-        self.beat()
-
-    def beat(self) -> None:
-        """Write the heart-beat file with the present time."""
-        now = datetime.now(UTC).isoformat(timespec="seconds")
-        text = json.dumps({"ts": now, "batch": self._last})
-        self._place.write(self._heartbeat, text.encode() + b"\n")
 
     def say(self, **record: object) -> None:
         """Write one line of JSON."""
@@ -145,7 +111,7 @@ class Reporter:
             self._bar.update(rows)
 
 
-def open_bar() -> Bar | None:
+def open_bar() -> "tqdm | None":
     """Return a progress bar on a terminal with tqdm, or None."""
     if not sys.stderr.isatty():
         return None
@@ -153,8 +119,7 @@ def open_bar() -> Bar | None:
         from tqdm import tqdm
     except ImportError:
         return None
-    bar: Bar = tqdm(unit=" rows", unit_scale=True, dynamic_ncols=True, desc="stream to Parquet")
-    return bar
+    return tqdm(unit=" rows", unit_scale=True, dynamic_ncols=True, desc="stream to tables")
 
 
 def run_sidecar(sidecar: Sidecar, conf: dict[str, str]) -> None:
@@ -177,7 +142,7 @@ def run_sidecar(sidecar: Sidecar, conf: dict[str, str]) -> None:
         place.check_room()
         check_installed()
         address = SourceOptions.of(sidecar.source).stream_address
-        await_stream(address, lambda text: print(text, file=sys.stderr, flush=True))
+        StreamClient(address).bounds(lambda text: print(text, file=sys.stderr, flush=True))
         spark = open_session("trio-stomp", conf=conf)
         try:
             if not stop.is_set():
@@ -208,9 +173,7 @@ def follow(spark: "SparkSession", sidecar: Sidecar, stop: threading.Event) -> No
 
     Raises:
       SidecarError: it failed.
-      LakeError: the root is not writable, or its tables have another format.
     """
-    place = open_store(sidecar.root, sidecar.format).place
     checkpoint = sidecar.checkpoint or sidecar.root.rstrip("/") + "/checkpoint"
     spark.conf.set("spark.sql.streaming.numRecentProgressUpdates", str(KEPT_PROGRESS))
     spark.dataSource.register(StompDataSource)
@@ -220,10 +183,10 @@ def follow(spark: "SparkSession", sidecar: Sidecar, stop: threading.Event) -> No
         writer = writer.trigger(availableNow=True)
     else:
         writer = writer.trigger(processingTime=f"{sidecar.interval_s} seconds")
-    reporter = Reporter(sys.stdout, place, "heartbeat.json")
-    reporter.beat()
+    reporter = Reporter(sys.stdout)
     query = writer.foreachBatch(batch_function(sidecar)).start()
-    reporter.say(event="started", query=query.id, root=sidecar.root, stream=sidecar.stream)
+    stream = SourceOptions.of(sidecar.source).stream_address.stream
+    reporter.say(event="started", query=query.id, root=sidecar.root, stream=stream)
     try:
         while not query.awaitTermination(POLL_S):
             reporter.look(query)
@@ -239,11 +202,12 @@ def follow(spark: "SparkSession", sidecar: Sidecar, stop: threading.Event) -> No
 
 def batch_function(sidecar: Sidecar) -> Callable[[DataFrame, int], None]:
     """Return the function for each micro-batch."""
-    broker_id = sidecar.source.get("broker_id", "")
-    tables = TableSink(sidecar.root, sidecar.stream, sidecar.format, broker_id)
+    source = SourceOptions.of(sidecar.source)
+    address = source.stream_address
+    tables = TableSink(sidecar.root, address.stream, sidecar.format, source.broker_id)
     if not sidecar.has_insight:
         return tables
-    insight = InsightSink(SourceOptions.of(sidecar.source).stream_address)
+    insight = InsightSink(address)
 
     def write_both(batch: DataFrame, number: int) -> None:
         batch.persist()  # so that the broker sends it once
