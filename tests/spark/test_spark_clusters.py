@@ -1,4 +1,4 @@
-"""Source, sink and sidecar where driver and executors are processes of their own."""
+"""Source, sink, sidecar and report where driver and executors are processes of their own."""
 
 import json
 import os
@@ -19,8 +19,10 @@ _spark.require("pyspark", "deltalake", "grpc")
 import pyspark  # noqa: E402
 from _bench.process import running_broker  # noqa: E402
 from _crash.broker import free_port  # noqa: E402
-from _crash.link import Link, Reply  # noqa: E402
+from _crash.link import Link  # noqa: E402
 
+from tests.support.consuming import PATIENCE_S, await_receipt, received  # noqa: E402
+from tests.support.diag_day import diag_day as diag_day  # noqa: E402
 from tests.support.lake import offsets  # noqa: E402
 from trio_stomp.spark._session import CONF  # noqa: E402
 from trio_stomp.spark.lake import open_store  # noqa: E402
@@ -32,11 +34,9 @@ COPY = str(ROOT / "tests" / "support" / "spark_copy.py")
 SUBMIT = Path(pyspark.__file__).parent / "bin" / "spark-submit"
 TOPIC, COUNT = "/topic/readings", 12_000
 POLICY = f'["{TOPIC}"]\nstream = true\n["/queue/copy"]\ndedup_window = 20000\n'
-PATIENCE_S = 900
-"""A minute of a quiet machine."""
-
-Way = Callable[[Path], AbstractContextManager[tuple[list[str], dict[str, str]]]]
-"""Yields the words before a program and its arguments, and the environment."""
+How = tuple[list[str], dict[str, str]]
+"""The words before a program and its arguments, and the environment."""
+Way = Callable[[Path], AbstractContextManager[How]]
 
 
 @pytest.fixture
@@ -54,14 +54,8 @@ def port(tmp_path: Path) -> Iterator[int]:
         yield broker.port
 
 
-def await_receipt(link: Link) -> None:
-    deadline = time.monotonic() + PATIENCE_S
-    while not any(reply.command == "RECEIPT" for reply in link.receive()):
-        assert time.monotonic() < deadline
-
-
 @contextmanager
-def local_cluster(scratch: Path) -> Iterator[tuple[list[str], dict[str, str]]]:
+def local_cluster(scratch: Path) -> Iterator[How]:
     """Yield how ``spark-submit`` runs a program with executors in two processes."""
     archive = scratch / "trio_stomp.zip"
     with zipfile.ZipFile(archive, "w") as made:
@@ -77,13 +71,13 @@ def local_cluster(scratch: Path) -> Iterator[tuple[list[str], dict[str, str]]]:
 
 
 @contextmanager
-def own_server(_: Path) -> Iterator[tuple[list[str], dict[str, str]]]:
+def own_server(_: Path) -> Iterator[How]:
     """Yield how a program starts a server of Spark Connect for itself."""
     yield [sys.executable], {"SPARK_REMOTE": "local[2]"}
 
 
 @contextmanager
-def remote_server(scratch: Path) -> Iterator[tuple[list[str], dict[str, str]]]:
+def remote_server(scratch: Path) -> Iterator[How]:
     """Yield how a program uses a server of Spark Connect that runs already."""
     number = free_port()
     settings = {"spark.connect.grpc.binding.port": f"{number}", "spark.ui.enabled": "false"}
@@ -114,48 +108,47 @@ def environment(more: Mapping[str, str] = {}) -> dict[str, str]:
     return os.environ | known | {"SPARK_LOCAL_IP": "127.0.0.1"} | dict(more)
 
 
-def consumed(port: int, queue: str) -> list[Reply]:
-    """Consume all messages of a queue, as it has them now."""
-    link = Link(port)
-    link.send(f"SUBSCRIBE\nid:1\ndestination:{queue}\n\n\0")
-    found: list[Reply] = []
-    deadline = time.monotonic() + PATIENCE_S
-    while len(found) < COUNT and time.monotonic() < deadline:
-        found += link.receive()
-    found += link.receive()
-    link.close()
-    return found
-
-
 @pytest.mark.parametrize("way", [local_cluster, own_server, remote_server])
 def test_a_stream_is_copied_and_stored_each_message_once(
     way: Way, port: int, tmp_path: Path
 ) -> None:
     url, stream, root = f"stomp://127.0.0.1:{port}", f"/stream{TOPIC}", tmp_path / "root"
-
-    def run(program: str, *words: str) -> str:
-        done = subprocess.run(
-            [*before, program, *words],
-            cwd=tmp_path,
-            env=environment(more),
-            check=False,
-            capture_output=True,
-            text=True,
-            timeout=PATIENCE_S,
-        )
-        causes = [line for line in done.stderr.splitlines() if not line.startswith("\tat ")]
-        assert done.returncode == 0, "\n".join(causes)[-8000:]
-        return done.stdout
-
-    with way(tmp_path) as (before, more):
-        told = run(COPY, url, stream, "/queue/copy", str(tmp_path / "checkpoint"))
-        sidecar = str(ROOT / "scripts" / "diag_to_parquet.py")
-        lines = run(sidecar, "--once", "--url", url, "--stream", stream, "--root", str(root))
+    with way(tmp_path) as how:
+        told = run(how, tmp_path, COPY, url, stream, "/queue/copy", str(tmp_path / "checkpoint"))
+        words = ("--once", "--url", url, "--stream", stream, "--root", str(root))
+        lines = run(how, tmp_path, str(ROOT / "scripts" / "diag_to_parquet.py"), *words)
     count, processes = map(int, told.split())
     assert count == COUNT
     assert processes == 2 or way is not local_cluster, "both executors read the stream"
-    copies = consumed(port, "/queue/copy")
+    copies = received(port, "/queue/copy", COUNT)
     assert sorted(int(copy.body) for copy in copies) == list(range(COUNT))
     assert all(copy.headers["kind"] == str(int(copy.body) % 3) for copy in copies)
     assert json.loads(lines.splitlines()[-1])["event"] == "done"
     assert offsets(open_store(root), "messages") == list(range(COUNT))
+
+
+@pytest.mark.parametrize("way", [local_cluster, own_server, remote_server])
+def test_a_day_is_analysed_and_reported(way: Way, diag_day: Path, tmp_path: Path) -> None:
+    page = tmp_path / "report.html"
+    with way(tmp_path) as how:
+        words = ("--root", str(diag_day), "--html", str(page))
+        told = run(how, tmp_path, str(ROOT / "scripts" / "diag_analysis.py"), *words)
+    assert told.splitlines()[-1] == str(page)
+    assert "10.5 M messages came in, 42.2 M went out" in page.read_text()
+
+
+def run(how: How, scratch: Path, program: str, *words: str) -> str:
+    """Run a program to its end, and return its output."""
+    before, more = how
+    done = subprocess.run(
+        [*before, program, *words],
+        cwd=scratch,
+        env=environment(more),
+        check=False,
+        capture_output=True,
+        text=True,
+        timeout=PATIENCE_S,
+    )
+    causes = [line for line in done.stderr.splitlines() if not line.startswith("\tat ")]
+    assert done.returncode == 0, "\n".join(causes)[-8000:]
+    return done.stdout
