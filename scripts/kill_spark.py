@@ -66,6 +66,10 @@ while True:
 """The way to the storage: kill it, and each request is cut where it is."""
 
 
+USAGE = 2
+"""The exit code of a program whose arguments are wrong."""
+
+
 class HarnessError(Exception):
     """The experiment itself failed: it says nothing about the tables."""
 
@@ -108,11 +112,17 @@ class Process:
             raise HarnessError("\n".join([f"{self._command} ended", *tail]))
 
     def revive(self) -> bool:
-        """Start it if it has ended, as a service manager does, and return whether it had."""
-        has_ended = self._running is None or self._running.poll() is not None
-        if has_ended:
+        """Start it if it has ended, as a service manager does, and return whether it had.
+
+        Raises:
+          HarnessError: It does not know its arguments, so it would end again.
+        """
+        code = 0 if self._running is None else self._running.poll()
+        if code == USAGE:
+            self.check()
+        if code is not None:
             self.start()
-        return has_ended
+        return code is not None
 
     def finish(self) -> None:
         """Run it to its end.
@@ -257,11 +267,9 @@ def listens(port: int) -> bool:
 
 def commands(options: argparse.Namespace, out: str, url: str) -> tuple[list[str], list[str]]:
     """Return the command of the writer, and that of its last run."""
-    common = ["--root", out, "--format", options.format, "--url", url]
-    if options.writer == "spark":
-        words = [sys.executable, str(SIDECAR), *common]
-        return [*words, "--interval", "0"], [*words, "--once"]
-    words = [*TOOL, "tables", *common]
+    is_spark = options.writer == "spark"
+    words = [sys.executable, str(SIDECAR)] if is_spark else [*TOOL, "tables"]
+    words += ["--root", out, "--format", options.format, "--url", url]
     return [*words, "--interval", "0.2"], [*words, "--once"]
 
 
