@@ -14,9 +14,10 @@ import trio
 
 from trio_stomp.client import Client, ClientError, open_client
 from trio_stomp.spark._analysis import Thresholds
-from trio_stomp.spark._session import check_installed
-from trio_stomp.spark.running._report import make_report
-from trio_stomp.spark.running._sidecar import Sidecar, SidecarError, run_sidecar
+from trio_stomp.spark._session import check_installed, open_session
+from trio_stomp.spark.running._report import FOR_SMALL, make_report
+from trio_stomp.spark.running._sidecar import Sidecar, SidecarError
+from trio_stomp.spark.running._sidecar import follow as follow_stream
 
 BODY = b"x" * 120
 PAUSE_S = 0.01
@@ -40,9 +41,10 @@ def run_demo(root: Path, load_s: float) -> str:
     with running_broker(options) as url:
         _say(f"a broker at {url}, and clients for {load_s:g} s")
         with busy_clients(url):
-            time.sleep(load_s)
+            spark = open_session("trio-stomp demo", conf=FOR_SMALL)  # meanwhile
+            time.sleep(max(began + load_s - time.monotonic(), 0))
             _say("they go on; the stream of its statistics -> tables")
-            run_sidecar(Sidecar(source={"url": url}, root=str(root)), {})
+            follow_stream(spark, Sidecar(source={"url": url}, root=str(root)), threading.Event())
     _say("tables -> report")
     page = make_report(str(root), Thresholds())
     _say(f"done in {time.monotonic() - began:.0f} s; the report:")
