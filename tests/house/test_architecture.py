@@ -72,6 +72,7 @@ ROOMS = {
     "web": ("", "management.requests", "management"),
     "spark": (
         "_frames",
+        "_address",
         "_client",
         "_types",
         "_columns",

@@ -11,11 +11,11 @@ from importlib import import_module
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from trio_stomp.spark._address import StreamAddress as StreamAddress
+    from trio_stomp.spark._address import StreamAway as StreamAway
+    from trio_stomp.spark._address import StreamError as StreamError
     from trio_stomp.spark._analysis import Thresholds as Thresholds
-    from trio_stomp.spark._client import StreamAddress as StreamAddress
-    from trio_stomp.spark._client import StreamAway as StreamAway
     from trio_stomp.spark._client import StreamClient as StreamClient
-    from trio_stomp.spark._client import StreamError as StreamError
     from trio_stomp.spark._messages import Layout as Layout
     from trio_stomp.spark._results import analyse as analyse
     from trio_stomp.spark._results import days_with_tables as days_with_tables
@@ -31,10 +31,10 @@ else:
     # not need Spark, and an executor imports only what it uses.
     _HOMES = {
         "Thresholds": "_analysis",
-        "StreamAddress": "_client",
-        "StreamAway": "_client",
+        "StreamAddress": "_address",
+        "StreamAway": "_address",
         "StreamClient": "_client",
-        "StreamError": "_client",
+        "StreamError": "_address",
         "Layout": "_messages",
         "report": "reporting",
         "analyse": "_results",

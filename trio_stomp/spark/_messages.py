@@ -10,7 +10,8 @@ from typing import NamedTuple
 import numpy as np
 import pyarrow as pa
 
-from trio_stomp.spark._client import Message, StreamError
+from trio_stomp.spark._address import StreamError
+from trio_stomp.spark._client import Message
 from trio_stomp.spark._columns import DATE
 from trio_stomp.spark._frames import unescaped
 from trio_stomp.spark._json import objects

@@ -5,7 +5,7 @@ from collections.abc import Iterator
 
 import pyarrow as pa
 
-from trio_stomp.spark._client import StreamError
+from trio_stomp.spark._address import StreamError
 
 PLAIN = {
     "string": pa.string(),

@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from datetime import UTC, datetime
 from typing import NamedTuple
 
-from trio_stomp.spark._client import DIAG, LOGIN_ENV, PASSCODE_ENV, StreamAddress, StreamError
+from trio_stomp.spark._address import DIAG, LOGIN_ENV, PASSCODE_ENV, StreamAddress, StreamError
 from trio_stomp.spark._messages import BODIES
 
 SECRETS = {"login", "user", "username", "passcode", "password"}

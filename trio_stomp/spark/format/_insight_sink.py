@@ -6,7 +6,8 @@ from collections.abc import Iterable, Iterator
 
 from pyspark.sql import DataFrame
 
-from trio_stomp.spark._client import StreamAddress, StreamClient
+from trio_stomp.spark._address import StreamAddress
+from trio_stomp.spark._client import StreamClient
 from trio_stomp.spark._frames import header, unescaped
 from trio_stomp.spark._insight import HISTORY, WINDOW_S, Insight, Result
 from trio_stomp.spark._rows import kind_of

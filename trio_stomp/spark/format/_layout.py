@@ -4,7 +4,7 @@ import pyarrow as pa
 from pyspark.sql.pandas.types import from_arrow_type
 from pyspark.sql.types import StructType
 
-from trio_stomp.spark._client import StreamError
+from trio_stomp.spark._address import StreamError
 from trio_stomp.spark._messages import Layout
 from trio_stomp.spark._types import type_of
 

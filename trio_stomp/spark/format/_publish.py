@@ -11,7 +11,8 @@ from collections.abc import Iterable, Iterator, Mapping
 from typing import NamedTuple
 
 from trio_stomp.frames import V1_2, encode_header
-from trio_stomp.spark._client import Connection, Patience, StreamAddress, StreamError
+from trio_stomp.spark._address import StreamAddress, StreamError
+from trio_stomp.spark._client import Connection, Patience
 from trio_stomp.spark._frames import FrameError, header
 
 PIECE_MESSAGES = 500

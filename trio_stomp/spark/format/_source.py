@@ -21,7 +21,8 @@ from pyspark.sql.pandas.types import from_arrow_schema
 from pyspark.sql.streaming.datasource import ReadLimit, ReadMaxRows, SupportsTriggerAvailableNow
 from pyspark.sql.types import StructType
 
-from trio_stomp.spark._client import DIAG, Bounds, StreamClient, StreamError
+from trio_stomp.spark._address import DIAG, StreamError
+from trio_stomp.spark._client import Bounds, StreamClient
 from trio_stomp.spark._messages import (
     COLUMNS,
     CORRUPT,
@@ -191,7 +192,10 @@ class StompStreamReader(
     DataSourceStreamReader,  # type: ignore[misc, unused-ignore]
     SupportsTriggerAvailableNow,  # type: ignore[misc, unused-ignore]
 ):
-    """A reader of micro-batches of a limited size, from ``starting`` on."""
+    """A reader of micro-batches of a limited size, from ``starting`` on.
+
+    It has no ``commit``: only the broker's retention removes messages.
+    """
 
     def __init__(self, options: SourceOptions, layout: Layout) -> None:
         super().__init__(options, layout)
@@ -250,12 +254,6 @@ class StompStreamReader(
         lo = int(start["offset"])
         lost = Range(str(start["epoch"]), lo, max(lo, int(start["next"])), planned_at)
         return [lost, *self.divided(epoch, 0, int(end["offset"]), planned_at)]
-
-    def commit(self, end: Offset) -> None:
-        """Do nothing: only the broker's retention removes messages."""
-
-    def stop(self) -> None:
-        """Do nothing: the reader holds no resources."""
 
 
 def _offset(epoch: str, offset: int, following: int) -> Offset:

@@ -20,7 +20,7 @@ from pyspark.sql.datasource import (
 )
 from pyspark.sql.types import StructType
 
-from trio_stomp.spark._client import StreamError
+from trio_stomp.spark._address import StreamError
 from trio_stomp.spark.format._format_options import SinkOptions
 from trio_stomp.spark.format._publish import Outgoing, Publisher, header_line, send_head
 
@@ -152,9 +152,6 @@ class StompWriter(_Writer, DataSourceArrowWriter):  # type: ignore[misc, unused-
         """Warn if a repetition of the write might not have been recognized."""
         warn_of_sums(messages, "the table")
 
-    def abort(self, messages: Messages) -> None:
-        """Do nothing: what was sent stays sent."""
-
 
 class StompStreamWriter(_Writer, DataSourceStreamArrowWriter):  # type: ignore[misc, unused-ignore]
     """A writer of micro-batches."""
@@ -162,9 +159,6 @@ class StompStreamWriter(_Writer, DataSourceStreamArrowWriter):  # type: ignore[m
     def commit(self, messages: Messages, batchId: int) -> None:  # noqa: N803
         """Warn if a repetition of the batch might not have been recognized."""
         warn_of_sums(messages, f"batch {batchId}")
-
-    def abort(self, messages: Messages, batchId: int) -> None:  # noqa: N803
-        """Do nothing: the repetition of the batch has the same ids."""
 
 
 def check(schema: StructType, options: SinkOptions) -> None:

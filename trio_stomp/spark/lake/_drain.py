@@ -5,7 +5,8 @@ from datetime import UTC, datetime
 
 import pyarrow as pa
 
-from trio_stomp.spark._client import Bounds, StreamAway, StreamClient, StreamError
+from trio_stomp.spark._address import StreamAway, StreamError
+from trio_stomp.spark._client import Bounds, StreamClient
 from trio_stomp.spark._messages import EPOCH, RETENTION, Layout, MessageBuilder, texts
 from trio_stomp.spark._rows import RowBuilder, heading
 from trio_stomp.spark.lake._store import Store

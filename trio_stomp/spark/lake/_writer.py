@@ -16,7 +16,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from trio_stomp.spark._client import DIAG
+from trio_stomp.spark._address import DIAG
 from trio_stomp.spark._columns import DATE, KINDS, PROGRESS, STORED_AT, schema_of
 from trio_stomp.spark._messages import GAP_UNTIL
 from trio_stomp.spark.lake._place import LakeError

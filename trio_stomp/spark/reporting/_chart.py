@@ -88,12 +88,8 @@ class Frame:
 
     def _behind(self) -> Iterable[str]:
         for begin, end in self.holes:
-            left, right = self.x(begin), self.x(end)
             title = f"no statistics for {lasting((end - begin).total_seconds())}"
-            yield (
-                f'<rect class="hole" x="{left:.1f}" y="{TOP}" width="{max(1.5, right - left):.1f}"'
-                f' height="{self.bottom - TOP}"><title>{title}</title></rect>'
-            )
+            yield _box("hole", (self.x(begin), self.x(end)), (TOP, self.bottom), title, 1.5)
         for start in self.starts:
             yield (
                 f'<path class="start" d="M{self.x(start):.1f} {TOP}V{self.bottom}">'
@@ -110,10 +106,7 @@ class Frame:
             text = clock(moment, False, fine) if span <= timedelta(days=2) else f"{moment:%d %b}"
             # On a narrow screen the letters are larger.
             x = min(self.x(moment), self.width - 4.7 * len(text))
-            yield (
-                f'<text class="tick" x="{x:.1f}" y="{self.height - 7}"'
-                f' text-anchor="middle">{text}</text>'
-            )
+            yield _tick(x, self.height - 7, text, "middle")
             moment += step
 
 
@@ -163,10 +156,7 @@ class Scale:
         for value in ticks:
             y = self.y(value)
             yield f'<path class="grid" d="M{LEFT} {y:.1f}H{self.frame.width - RIGHT}"/>'
-            yield (
-                f'<text class="tick" x="{LEFT - 6}" y="{y + 4:.1f}" text-anchor="end">'
-                f"{escape(self.show(value))}</text>"
-            )
+            yield _tick(LEFT - 6, y + 4, self.show(value))
 
 
 def thinned(points: Sequence[Point], most: int = MOST_POINTS) -> list[Point]:
@@ -242,14 +232,11 @@ def _described(
                 peaks[index][each.name] = at, value
     for index, column in enumerate(peaks):
         if column:
-            left = frame.x(frame.begin + step * index)
-            width = frame.x(frame.begin + step * (index + 1)) - left
-            when = frame.clock(frame.begin + step * index)
-            text = "\n".join([when, *(f"{name}: {show(v)}" for name, (_, v) in column.items())])
-            yield (
-                f'<rect class="told" x="{left:.1f}" y="{TOP}" width="{width:.1f}"'
-                f' height="{frame.bottom - TOP}"><title>{escape(text)}</title></rect>'
-            )
+            begin = frame.begin + step * index
+            values = (f"{name}: {show(value)}" for name, (_, value) in column.items())
+            text = "\n".join([frame.clock(begin), *values])
+            span = frame.x(begin), frame.x(begin + step)
+            yield _box("told", span, (TOP, frame.bottom), text)
 
 
 def stack(frame: Frame, series: Sequence[Series], width: timedelta, label: str = "") -> str:
@@ -264,13 +251,10 @@ def stack(frame: Frame, series: Sequence[Series], width: timedelta, label: str =
         for at, value in each.points:
             top, bottom = scale.y(below[at] + value), scale.y(below[at])
             below[at] += value
-            left, right = frame.x(at), frame.x(at + width)
+            span = frame.x(at) + 0.5, frame.x(at + width) - 0.5
             title = f"{frame.clock(at)} {each.name}: {value:,.0f}"
-            parts.append(
-                f'<rect class="bar f{each.colour}" x="{left + 0.5:.1f}" y="{top:.1f}"'
-                f' width="{max(2.0, right - left - 1):.1f}" height="{max(1.0, bottom - top):.1f}">'
-                f"<title>{escape(title)}</title></rect>"
-            )
+            high = top, max(top + 1, bottom)
+            parts.append(_box(f"bar f{each.colour}", span, high, title, 2.0))
     return frame.svg(label, parts)
 
 
@@ -294,20 +278,14 @@ def heat(
     parts = []
     for at, index, part in cells:
         step = min(HEAT_STEPS, 1 + int(part * 2 * HEAT_STEPS))
-        left, right = frame.x(at), frame.x(at + width)
+        span = frame.x(at), frame.x(at + width) + 0.3
         top = frame.bottom - high * (index + 1)
         title = f"{frame.clock(at)}, {names[index]}: {100 * part:.2g} %"
-        parts.append(
-            f'<rect class="h{step}" x="{left:.1f}" y="{top:.1f}" width="{right - left + 0.3:.1f}"'
-            f' height="{high + 0.3:.1f}"><title>{escape(title)}</title></rect>'
-        )
+        parts.append(_box(f"h{step}", span, (top, top + high + 0.3), title))
     for index, name in enumerate(names):
         if index % 2 == 1:
             y = frame.bottom - high * (index + 1) + 4
-            parts.append(
-                f'<text class="tick" x="{frame.left - 6}" y="{y:.1f}" text-anchor="end">'
-                f"{escape(name)}</text>"
-            )
+            parts.append(_tick(frame.left - 6, y, name))
     return frame.svg(label, parts)
 
 
@@ -322,10 +300,23 @@ def lanes(frame: Frame, rows: Sequence[tuple[str, Sequence[Bar]]], label: str = 
             f'<text class="lane" x="4" y="{top + high / 2 + 4:.1f}">{escape(name)}</text>'
         )
         for bar in bars:
-            left, right = frame.x(bar.begin), frame.x(bar.end)
-            parts.append(
-                f'<rect class="{bar.kind}" x="{left:.1f}" y="{top + 5:.1f}" rx="3"'
-                f' width="{max(4.0, right - left):.1f}" height="{high - 10:.1f}">'
-                f"<title>{escape(bar.text)}</title></rect>"
-            )
+            span = frame.x(bar.begin), frame.x(bar.end)
+            parts.append(_box(bar.kind, span, (top + 5, top + high - 5), bar.text, 4.0))
     return frame.svg(label, parts)
+
+
+def _box(
+    kind: str, x: tuple[float, float], y: tuple[float, float], title: str, least: float = 0.0
+) -> str:
+    """Return a rectangle of a class of the style, from left to right and from top to bottom."""
+    width, height = max(least, x[1] - x[0]), y[1] - y[0]
+    return (
+        f'<rect class="{kind}" x="{x[0]:.1f}" y="{y[0]:.1f}" width="{width:.1f}"'
+        f' height="{height:.1f}"><title>{escape(title)}</title></rect>'
+    )
+
+
+def _tick(x: float, y: float, text: str, anchor: str = "end") -> str:
+    """Return a label of an axis."""
+    place = f'x="{x:.1f}" y="{y:.1f}" text-anchor="{anchor}"'
+    return f'<text class="tick" {place}>{escape(text)}</text>'

@@ -49,6 +49,7 @@ svg text{font:11px system-ui,-apple-system,"Segoe UI",Roboto,"DejaVu Sans",sans-
 .start{stroke:var(--soft);stroke-dasharray:3 3;fill:none}.hole{fill:var(--line)}
 .told{fill:transparent}.told:hover{fill:var(--soft);fill-opacity:.13}
 svg .bad{fill:var(--bad)}svg .warn{fill:var(--warn)}svg .note{fill:var(--note)}
+svg :is(.bad,.warn,.note){rx:3px}
 .key{display:flex;flex-wrap:wrap;gap:2px 14px;font-size:13px;color:var(--soft);margin:2px 0 6px}
 .key i{display:inline-block;width:14px;height:3px;border-radius:2px;margin-right:6px;
 vertical-align:middle}
