@@ -68,6 +68,15 @@ class Dispatcher:
         self._calls.append(call)
         self.inbox.wake()
 
+    def call_now(self, action: Callable[[], T]) -> T:
+        """Call what changes nothing but the output of clients, send that, and return the result.
+
+        A turn for it would cost as much as the rest of the way of 50 frames.
+        """
+        result = action()
+        self._publish(self.clock.now())
+        return result
+
     async def call(self, action: Callable[[float], T]) -> T:
         """Call ``action`` with the time in the next turn, and return its result or raise its error.
 
@@ -149,8 +158,12 @@ class Dispatcher:
         _guarded(self.end_turn, now)
         if self.committer is not None:
             self._submit_records(self.committer)
+        self.alarm.set(self.broker.timers.next_due - self.clock.slept_s)
+        self._publish(now)
+
+    def _publish(self, now: float) -> None:
+        """Send what was staged."""
         slept_s = self.clock.slept_s
-        self.alarm.set(self.broker.timers.next_due - slept_s)
         dirty = self.outboxes.dirty
         self.outboxes.dirty = []
         self.outboxes.touched.update(dirty)

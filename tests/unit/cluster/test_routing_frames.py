@@ -34,10 +34,11 @@ from trio_stomp.protocol import Acked
 ONE = (
     b"MESSAGE\nsubscription:1\nack:0_a.1-1\ndestination:/queue/a\ncontent-length:5\n\na\0\n\nb\0\n"
 )
+LONG = b"MESSAGE\nack:0_a.1-3\ncontent-length:15\n\n0123456789abcde\0\n"
 EMPTY = b"MESSAGE\nsubscription:1\nack:0_a.1-2\nnote:content-length\\c7\n\n\0\n"
 RECEIPT = b"RECEIPT\nreceipt-id:r-1\nstored:cluster\n\n\0\n"
 ERROR = b"ERROR\nmessage:no\ncontent-length:3\n\n\n\n\n\0\n"
-FRAMES = [ONE, EMPTY, RECEIPT, ONE, ERROR]
+FRAMES = [ONE, ONE, LONG, EMPTY, RECEIPT, ONE, ERROR]
 
 
 @given(st.lists(st.integers(0, len(b"".join(FRAMES)))))
@@ -72,7 +73,7 @@ def test_heart_beats_between_frames_are_no_frames(beats: list[int], step: int, j
 
 def test_consecutive_messages_are_one_piece() -> None:
     assert FrameCutter().feed(b"".join(FRAMES)) == [
-        Piece(ONE + EMPTY, True),
+        Piece(ONE + ONE + LONG + EMPTY, True),
         Piece(RECEIPT, False),
         Piece(ONE, True),
         Piece(ERROR, False),

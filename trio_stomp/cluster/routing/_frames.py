@@ -25,6 +25,8 @@ from trio_stomp.protocol import Acked
 
 _BEAT = b"\n"[0]
 _LENGTH = b"\ncontent-length"
+_NO_HEADER = b"\0"
+"""What no header ends with."""
 _MESSAGE = MESSAGE.encode() + b"\n"
 _PLAIN_ACK = b"ACK\nid:"
 
@@ -73,24 +75,25 @@ class FrameCutter:
 
     def _cut(self, data: bytes, pieces: list[Piece]) -> int:
         """Append the pieces of ``data``, and return where the rest begins."""
-        find, rfind, size, joins = data.find, data.rfind, len(data), self.joins
+        find, starts, size, joins = data.find, data.startswith, len(data), self.joins
         begun = -1  # the beginning of the run of MESSAGEs
         position = 0
+        last, length = _NO_HEADER, 0  # the last frame's content-length, which the next may share
         self._needed = 0
         while position < size:
-            if data[position] == _BEAT:
+            is_message = starts(_MESSAGE, position)
+            if not is_message and data[position] == _BEAT:
                 position += 1
                 continue
             end = blank = find(b"\n\n", position)
             if blank >= 0:
-                end = blank + 4
-                colon = rfind(b":", position, blank)
-                if colon > 0 and data[colon - 15 : colon] == _LENGTH:
-                    end += int(data[colon + 1 : blank])
+                if not starts(last, blank - len(last)):
+                    last, length = _length(data, position, blank)
+                end = blank + 4 + length
             if not 0 <= end <= size:
                 self._needed = end
                 break
-            if data.startswith(_MESSAGE, position):
+            if is_message:
                 if begun < 0:
                     begun = position
                 if not joins:
@@ -105,6 +108,20 @@ class FrameCutter:
         if begun >= 0:
             pieces.append(Piece(data[begun:position], True))
         return position
+
+
+def _length(data: bytes, position: int, blank: int) -> tuple[bytes, int]:
+    """Return the last header of a frame, with the line feed before, if it is its content-length.
+
+    Args:
+      data: The bytes.
+      position: The beginning of the frame.
+      blank: The end of its headers.
+    """
+    colon = data.rfind(b":", position, blank)
+    if colon > 0 and data[colon - 15 : colon] == _LENGTH:
+        return data[colon - 15 : blank], int(data[colon + 1 : blank])
+    return _NO_HEADER, 0
 
 
 def receipt_id(frame: bytes) -> bytes:
@@ -123,15 +140,17 @@ def encode_lead(command: str, headers: Sequence[tuple[str, str]], rules: HeaderR
 
 def encode_run(lead: bytes, run: FrameRun) -> bytes:
     """Return the frames of a run of SENDs."""
-    if not run.receipts:
-        start = lead + b"\n"
-        return b"%b%b\0" % (start, (b"\0" + start).join(run.bodies))
-    receipts = dict(run.receipts)
+    start, bodies = lead + b"\n", run.bodies
+    between = b"\0" + start
     parts: list[bytes] = []
-    for number, body in enumerate(run.bodies, 1):
-        receipt = receipts.get(number)
-        line = b"" if receipt is None else b"receipt:%b\n" % receipt
-        parts.append(b"%b%b\n%b\0" % (lead, line, body))
+    done = 0
+    for number, receipt in run.receipts:  # in order
+        if plain := bodies[done : number - 1]:
+            parts += (start, between.join(plain), b"\0")
+        parts += (lead, b"receipt:%b\n\n" % receipt, bodies[number - 1], b"\0")
+        done = number
+    if plain := bodies[done:]:
+        parts += (start, between.join(plain), b"\0")
     return b"".join(parts)
 
 

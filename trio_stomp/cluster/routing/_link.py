@@ -1,7 +1,7 @@
 """The interfaces between a client's session at an owner and its link to this owner."""
 
 from collections.abc import Callable, Sequence
-from typing import Protocol
+from typing import Protocol, TypeVar
 
 from trio_stomp.broker import Client, Outbox
 from trio_stomp.cluster.routing._frames import Piece
@@ -19,11 +19,14 @@ def heart_beat(*, sends: bool) -> str:
     return f"{every_ms if sends else 0},{every_ms}"
 
 
+T = TypeVar("T")
+
+
 class Turns(Protocol):
     """The dispatcher, in whose turns the state of clients changes."""
 
-    async def call(self, action: Callable[[float], bool]) -> bool:
-        """Call a function in the next turn, and return its result."""
+    def call_now(self, action: Callable[[], T]) -> T:
+        """Call what changes nothing but the output of clients, send that, and return the result."""
 
     def call_soon(self, call: Callable[[float], None]) -> None:
         """Call a function in the next turn."""
@@ -63,11 +66,8 @@ class Sender(Protocol):
     def tell_drained(self) -> None:
         """Tell the router, in its turn, if most of the output is accepted."""
 
-    def receive(self, pieces: list[Piece], now: float) -> bool:
+    def receive(self, pieces: Sequence[Piece]) -> bool:
         """Take frames of the owner, and return whether the client has room for more."""
-
-    def take(self, frame: bytes) -> None:
-        """Take a frame that is no MESSAGE of the owner in this process, in its turn."""
 
     def note(self, message: bytes) -> None:
         """See a MESSAGE of the owner in this process, in its turn."""

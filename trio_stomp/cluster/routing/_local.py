@@ -10,6 +10,7 @@ from attrs import define, evolve, field
 
 from trio_stomp.base import CloseReason
 from trio_stomp.cluster.routing._encoder import routed
+from trio_stomp.cluster.routing._frames import Piece
 from trio_stomp.cluster.routing._link import Sender
 from trio_stomp.cluster.routing._remote import OURS
 from trio_stomp.frames import FrameRun, Head
@@ -110,7 +111,7 @@ class LocalLink:
 
     def take(self, frame: bytes) -> None:
         """Implement ``Guest.take``."""
-        self.upstream.take(frame)
+        self.upstream.receive([Piece(frame, False)])
 
     def note(self, message: bytes) -> None:
         """Implement ``Guest.note``."""

@@ -5,6 +5,7 @@ are those of any broker, and frames that would change destinations go to the own
 """
 
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any
 
 from trio_stomp.base import CloseReason, RemoteError, noop
@@ -209,8 +210,12 @@ class Router(Broker):
 
     # Owners.
 
-    def receive(self, upstream: Upstream, pieces: list[Piece], now: float) -> bool:
-        """Take frames of an owner, and return whether the client has room for more."""
+    def receive(self, upstream: Upstream, pieces: Sequence[Piece]) -> bool:
+        """Take frames of an owner, and return whether the client has room for more.
+
+        It is called between turns, or in one of the owner in this process. Only the client's output
+        changes at once, in the order of the frames; what else they cause waits for a turn.
+        """
         client, route = upstream.client, self.routes.get(upstream.client)
         outbox = client.outbox
         if route is None or client.is_refused:
@@ -222,21 +227,16 @@ class Router(Broker):
                     route.cumulative.note(data)
                 outbox.stage_frame(data)
             elif data.startswith(b"RECEIPT\n"):
-                self._confirm(route, upstream, data, now)
+                self._confirm(route, upstream, data)
             elif data.startswith(b"ERROR\n"):
                 outbox.stage_frame(data)
                 self._end(route, CloseReason.PROTOCOL_ERROR)
                 return True
             elif not data.startswith(b"CONNECTED\n"):
                 outbox.stage_frame(data)
-        if route.is_waiting:
-            route.is_waiting = False
-            self.unblock(client, now)
-        else:
-            self._regulate(route)
         return outbox.has_room()
 
-    def _confirm(self, route: Route, upstream: Upstream, frame: bytes, now: float) -> None:
+    def _confirm(self, route: Route, upstream: Upstream, frame: bytes) -> None:
         """Take the RECEIPT of an owner."""
         name = receipt_id(frame)
         expected = upstream.expected
@@ -253,32 +253,20 @@ class Router(Broker):
         if found.is_asked and not found.upstreams:
             found.frame = frame
             route.settle()
-        elif found is route.leaving:
-            self._end_if_left(route, now)
+        if route.is_waiting or route.is_paused or found is route.leaving:
+            self.owners.dispatcher.call_soon(partial(self._go_on, route))
 
-    def take(self, upstream: Upstream, frame: bytes) -> None:
-        """Take a frame of the owner in this process, in its turn: its place is kept among MESSAGEs.
-
-        What changes more than the client's output is done in a turn of the router.
-        """
-        route = self.routes.get(upstream.client)
-        if route is None or route.client.is_refused:
+    def _go_on(self, route: Route, now: float) -> None:
+        """Go on with what waited for confirmations."""
+        client = route.client
+        if self.routes.get(client) is not route:
             return
-        if not frame.startswith(b"RECEIPT\n"):
-            self.receive(upstream, [Piece(frame, False)], self.event_history.now)
-            return
-        if receipt_id(frame) != INTERNAL:
-            self._confirm(route, upstream, frame, self.event_history.now)
-            if not (route.is_waiting or route.is_paused):
-                return
-            pieces = []
+        if route.is_waiting:
+            route.is_waiting = False
+            self.unblock(client, now)
         else:
-            pieces = [Piece(frame, False)]
-
-        def receive(now: float) -> None:
-            self.receive(upstream, pieces, now)
-
-        self.owners.dispatcher.call_soon(receive)
+            self._regulate(route)
+        self._end_if_left(route, now)
 
     def note(self, upstream: Upstream, message: bytes) -> None:
         """Note a MESSAGE of the owner in this process, in its turn."""

@@ -2,6 +2,7 @@
 
 import logging
 from collections import deque
+from collections.abc import Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Protocol
 
@@ -34,11 +35,8 @@ LINGER_S = 10.0
 class Host(Protocol):
     """The router, as its connections to owners see it."""
 
-    def receive(self, upstream: "Upstream", pieces: list[Piece], now: float) -> bool:
+    def receive(self, upstream: "Upstream", pieces: Sequence[Piece]) -> bool:
         """Take frames of an owner, and return whether the client has room for more."""
-
-    def take(self, upstream: "Upstream", frame: bytes) -> None:
-        """Take a frame that is no MESSAGE of the owner in this process, in its turn."""
 
     def note(self, upstream: "Upstream", message: bytes) -> None:
         """See a MESSAGE of the owner in this process, in its turn."""
@@ -151,13 +149,9 @@ class Upstream:
         if self._link is not None:
             self._link.make_room()
 
-    def receive(self, pieces: list[Piece], now: float) -> bool:
+    def receive(self, pieces: Sequence[Piece]) -> bool:
         """Implement ``Sender.receive``."""
-        return self.host.receive(self, pieces, now)
-
-    def take(self, frame: bytes) -> None:
-        """Implement ``Sender.take``."""
-        self.host.take(self, frame)
+        return self.host.receive(self, pieces)
 
     def note(self, message: bytes) -> None:
         """Implement ``Sender.note``."""
