@@ -92,7 +92,7 @@ class Node:
       address: The address at which clients reach this node, for people to read.
       take_view: Returns a view of the local state, which may be in use.
       progress: Called with the progress of reading the local state.
-      on_renewed: Called when the lease was renewed, taken or lost.
+      on_renewed: Called when the lease was taken or lost, or renewed after it had expired.
       stop_s: How long ``serve`` may take to end in order.
       settings: Returns digests of the files and options that must be the same on all nodes.
       followers: Chooses the nodes that follow the log while this node is the owner.
@@ -275,8 +275,8 @@ class Node:
                     ", ".join(each.differs),
                 )
         roles, lease, heir = self._roles(), self.lease, self.awaited_heir
-        if self._term is None:
-            return
+        if self._term is None or not self.is_owner:
+            return  # a former owner may take long to end its term
         former = tuple(roles) if lease.followers is None else lease.followers
         lease.followers = self.followers.choose(
             former, roles, lease_time(), owner=lease.node, heir=heir

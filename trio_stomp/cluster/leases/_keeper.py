@@ -40,7 +40,8 @@ class LeaseKeeper:
       stream: The stream of leases, which keeps one message for each subject.
       leases: The leases by subject.
       contact: The address at which other nodes reach this one.
-      on_change: Called when a lease was taken, lost or changed. It must not wait or raise.
+      on_change: Called when a lease was taken, lost or changed, or renewed after it had expired. It
+        must not wait or raise.
     """
 
     jetstream: JetStream
@@ -49,6 +50,8 @@ class LeaseKeeper:
     contact: str = ""
     on_change: Callable[[], None] = noop
     _changed: trio.Event = field(factory=trio.Event)
+    _known: list[tuple[Claim, bool]] = field(factory=list)
+    """The leases when ``on_change`` was last called, and whether each was held."""
     _leaving: dict[bytes, str] = field(factory=dict)
     """The heirs of leases that this node hands over, by subject; "" = the first node to take it."""
 
@@ -73,7 +76,14 @@ class LeaseKeeper:
             lease = self.leases.get(entry.message.subject)
             if lease is not None:
                 lease.note(entry.sequence, parse_claim(entry.message.payload), now)
-        self.wake()
+        self._look(now)
+
+    def _look(self, now: float) -> None:
+        """Wake ``act`` and others if something has changed. Most messages only renew a lease."""
+        leases = [(lease.claim, lease.is_held(now)) for lease in self.leases.values()]
+        if leases != self._known:
+            self._known = leases
+            self.wake()
 
     def wake(self) -> None:
         """Have ``act`` look at the leases again, since one has changed."""
@@ -106,11 +116,13 @@ class LeaseKeeper:
         except NatsError:
             await trio.sleep(RETRY_S)  # perhaps another node's message was first; it will be read
             return
+        now = lease_time()
+        self._look(now)  # it may have expired meanwhile
         if heir is None:
             lease.confirm(published.sequence, claim, sent_at)
         else:
             lease.note(published.sequence, claim, sent_at)
-        self.on_change()
+        self._look(now)
 
 
 def parse_claim(payload: bytes) -> Claim:

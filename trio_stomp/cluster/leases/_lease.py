@@ -134,7 +134,8 @@ class Lease:
         """Return when this node should write the lease, unless another message comes first."""
         options, claim = self.options, self.claim
         if claim.holder == self.node and self._held_at > NEVER:
-            return self._held_at + options.renew_s
+            # At multiples of the interval, so that a node writes all its leases together.
+            return (self._held_at // options.renew_s + 1) * options.renew_s
         if not self.is_candidate:
             return -NEVER
         if self.node in (claim.heir, claim.holder):  # the holder: an earlier process of this node
