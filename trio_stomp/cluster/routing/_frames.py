@@ -25,8 +25,6 @@ from trio_stomp.protocol import Acked
 
 _BEAT = b"\n"[0]
 _LENGTH = b"\ncontent-length"
-_NO_HEADER = b"\0"
-"""What no header ends with."""
 _MESSAGE = MESSAGE.encode() + b"\n"
 _PLAIN_ACK = b"ACK\nid:"
 
@@ -75,25 +73,24 @@ class FrameCutter:
 
     def _cut(self, data: bytes, pieces: list[Piece]) -> int:
         """Append the pieces of ``data``, and return where the rest begins."""
-        find, starts, size, joins = data.find, data.startswith, len(data), self.joins
+        find, rfind, size, joins = data.find, data.rfind, len(data), self.joins
         begun = -1  # the beginning of the run of MESSAGEs
         position = 0
-        last, length = _NO_HEADER, 0  # the last frame's content-length, which the next may share
         self._needed = 0
         while position < size:
-            is_message = starts(_MESSAGE, position)
-            if not is_message and data[position] == _BEAT:
+            if data[position] == _BEAT:
                 position += 1
                 continue
             end = blank = find(b"\n\n", position)
             if blank >= 0:
-                if not starts(last, blank - len(last)):
-                    last, length = _length(data, position, blank)
-                end = blank + 4 + length
+                end = blank + 4
+                colon = rfind(b":", position, blank)
+                if colon > 0 and data[colon - 15 : colon] == _LENGTH:
+                    end += int(data[colon + 1 : blank])
             if not 0 <= end <= size:
                 self._needed = end
                 break
-            if is_message:
+            if data.startswith(_MESSAGE, position):
                 if begun < 0:
                     begun = position
                 if not joins:
@@ -108,20 +105,6 @@ class FrameCutter:
         if begun >= 0:
             pieces.append(Piece(data[begun:position], True))
         return position
-
-
-def _length(data: bytes, position: int, blank: int) -> tuple[bytes, int]:
-    """Return the last header of a frame, with the line feed before, if it is its content-length.
-
-    Args:
-      data: The bytes.
-      position: The beginning of the frame.
-      blank: The end of its headers.
-    """
-    colon = data.rfind(b":", position, blank)
-    if colon > 0 and data[colon - 15 : colon] == _LENGTH:
-        return data[colon - 15 : blank], int(data[colon + 1 : blank])
-    return _NO_HEADER, 0
 
 
 def receipt_id(frame: bytes) -> bytes:
