@@ -25,10 +25,12 @@ from tests.support.nats import NatsProcess, free_ports, running_nats
 from trio_stomp import Settings
 from trio_stomp.base import OptionError
 from trio_stomp.cli._main import main
-from trio_stomp.cluster import _entries
+from trio_stomp.cluster import ClusterNames, _entries
+from trio_stomp.cluster._dial import Contact
 from trio_stomp.cluster._entries import end_entry, epoch_entry
 from trio_stomp.nats import JetStream
 from trio_stomp.store import JournalStore, StoreUnavailable
+from trio_stomp.transport import relay_header
 
 pytestmark = pytest.mark.foreign
 ANSWERS = "trio_stomp.cli.commands._cluster._ask.ANSWERS_S"
@@ -159,6 +161,40 @@ async def test_a_hand_over_on_request(tmp_path: Path) -> None:
         assert await here.take(owner, 1) == [b"a"]  # which now relays it
         assert await here.owner() is heir
         assert len(await here.roles()) == 3
+
+
+async def test_frames_that_waited_since_an_earlier_term_are_refused(tmp_path: Path) -> None:
+    """Between two terms nobody accepts links: what clients sent then would come too late."""
+    names = ClusterNames("stomp")
+    async with cluster(tmp_path, 2) as here:
+        owner, heir = await here.owner(), await here.standby()
+        await here.put(owner, b"a")
+        subject = names.lease_subject.decode()
+        found = await JetStream(here.engine).message(names.leases, last_by_subj=subject)
+        contact = Contact.parse(owner.name, json.loads(found[1])["contact"])
+        assert contact is not None
+
+        async def move(to: Node) -> None:
+            now = await here.owner()
+            order = json.dumps({"do": "move", "to": to.name}).encode()
+            await here.engine.request(names.node(now.name), order)
+
+            async def has_moved() -> bool:
+                return (await here.roles()).get(to.name) == "owner"
+
+            await eventually(has_moved)
+
+        await move(heir)
+        async with await trio.open_tcp_stream(contact.host, contact.port) as link:
+            late = "CONNECT\naccept-version:1.2\nhost:x\n\n\0"
+            late += f"SEND\ndestination:{QUEUE}\npersistent:true\n\nlate\0"
+            start = relay_header("127.0.0.1", 1, "off", contact.secret.encode())
+            await link.send_all(
+                start + b"CONNECT\naccept-version:1.2\nhost:x\n\n\0" + late.encode()
+            )
+        await move(owner)
+        await here.put(owner, b"b")
+        assert await here.take(owner, 2) == [b"a", b"b"]
 
 
 async def test_without_its_engine_a_broker_stores_and_hands_out_nothing_and_loses_nothing(

@@ -148,12 +148,15 @@ class Gate:
     async def _meet(self, scope: trio.CancelScope) -> Owner | None:
         """Return the owner in this process, perhaps after a wait; None = it is in another one."""
         with trio.move_on_after(WAIT_S):
-            while self.owner is None or (self.owner == self.contact and self.inside is None):
+            while self.owner is None or (self._is_here(self.owner) and self.inside is None):
                 await self._owner_changed.wait()
-        if self.owner is None or self.owner != self.contact:
+        if self.owner is None or not self._is_here(self.owner):
             return None
         self.relays[scope] = self.owner
         return self.inside
+
+    def _is_here(self, owner: Contact) -> bool:
+        return self.contact is not None and owner.node == self.contact.node
 
     @contextmanager
     def _counted(self) -> Iterator[trio.CancelScope]:

@@ -12,11 +12,12 @@ owner.
 """
 
 import logging
+import secrets
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from zlib import crc32
 
 import trio
-from attrs import define, field
+from attrs import define, evolve, field
 
 from trio_stomp.base import ClusterFigures, NodeFigures
 from trio_stomp.cluster._audit import digest_at
@@ -83,7 +84,8 @@ class Node:
 
     Args:
       names: The names of the streams and subjects.
-      contact: The address at which other nodes reach this one when it is the owner.
+      contact: The address at which other nodes reach this one when it is the owner. Each term has
+        a new secret.
       local: The local state.
       gate: Relays clients while another node is the owner.
       accept: Accepts clients for the gate until it is cancelled. They stay in the nursery.
@@ -241,12 +243,23 @@ class Node:
 
     async def _stand_by(self) -> None:
         """Relay clients and follow or watch, until this node has the lease or stops."""
+        if not self.is_owner:
+            self._change_secret()
         async with trio.open_nursery() as tasks:
             tasks.start_soon(self._standby.run)
             tasks.start_soon(self.accept, self.gate, self._tasks)
             while not self.is_owner and not self._is_stopping:
                 await self._changed.wait()
             tasks.cancel_scope.cancel()
+
+    def _change_secret(self) -> None:
+        """Choose the secret of the next term.
+
+        Connections of other nodes that were not accepted in an earlier term wait in the system's
+        queue, with what clients sent long ago. They have an old secret, so they are refused.
+        """
+        self.contact = self.gate.contact = evolve(self.contact, secret=secrets.token_hex(16))
+        self._keeper.contact = str(self.contact)
 
     # --- in both roles ----------------------------------------------------------------------------
 

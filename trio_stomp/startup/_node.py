@@ -151,7 +151,7 @@ class Host:
                 server.committer.is_silent = lambda: bool(owned.doubts())
 
         entrances = [Entrance(_copy(each.listener), each.tls) for each in self.entrances]
-        secret = self.contact.secret.encode()
+        secret = node.contact.secret.encode()  # of this term
         entrances.append(Entrance(_copy(self.link), "off", secret, self.tls))
         embedding = evolve(
             self.embedding,
