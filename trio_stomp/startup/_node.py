@@ -108,7 +108,7 @@ class Host:
     Args:
       entrances: Open for the life of the process. The code that serves them gets copies.
       link: The entrance to which other nodes relay clients.
-      contact: Its address and secret, for other nodes.
+      contact: Its address, for other nodes. The node has the secret of each term.
       handle: The handle of the node.
       digests: The digests of the configuration that all nodes share.
       beside: What runs beside the broker; None = nothing.
