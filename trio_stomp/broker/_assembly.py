@@ -161,6 +161,15 @@ class BrokerAssembly:
             streams=StreamManager(self.streams, self.destinations.open, self.turns),
         )
 
+    def lacks(self, destination: str) -> bool:
+        """Return whether another broker of the cluster has a destination."""
+        return self.forwards.lacks(destination)
+
+    def counts(self, destinations: Sequence[str]) -> bool:
+        """Return whether a subscription to destinations is this broker's, of all that have it."""
+        is_copy = self.subscriptions.is_copy
+        return is_copy is None or not is_copy(destinations, ())
+
     def use_wall(self, offset_s: float, now: float) -> None:
         """Apply a step of the wall clock to everything that begins or ends at a time of day.
 

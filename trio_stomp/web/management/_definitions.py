@@ -125,11 +125,12 @@ class Definitions:
         def begin(_identity: object, body: bytes) -> Task:
             queues, policies, durables = read_definitions(body, in_toml=in_toml)
             broker = self.server.broker
-            queues = [name for name in queues if not broker.forwards.lacks(name)]
-            if (is_copy := broker.subscriptions.is_copy) is not None:
-                places = [f"{each.get('destination', '')}".split(",") for each in durables]
-                both = zip(durables, places, strict=True)
-                durables = [each for each, names in both if not is_copy(names, ())]
+            queues = [name for name in queues if not broker.lacks(name)]
+            durables = [
+                each
+                for each in durables
+                if broker.counts(f"{each.get('destination', '')}".split(","))
+            ]
             existing = [name for name in queues if _is_declared(manager.queues.find(name))]
             differences["existing"] = existing
             differences["created"] = [name for name in queues if name not in set(existing)]

@@ -222,3 +222,13 @@ def test_a_broker_without_partitions_refuses_messages_for_others() -> None:
     check_none({("queue:/queue/a", 4): PlaceState(3, 3, 1)})
     with pytest.raises(StoreError, match="has 2 messages of transactions for other partitions"):
         check_none({("forwards:", 4): PlaceState(2, 3, 1)})
+
+
+def test_a_broker_tells_what_others_have(core: DurableBench) -> None:
+    spread(core)
+    assert core.broker.lacks(FAR)
+    assert not core.broker.lacks(Q)
+    assert core.broker.counts([FAR])
+    core.broker.subscriptions.is_copy = lambda names, _: FAR in names
+    assert not core.broker.counts([Q, FAR])
+    assert core.broker.counts([Q])
