@@ -80,7 +80,10 @@ Results = dict[tuple[str, str], list[Figures]]
 @contextmanager
 def ours() -> Iterator[Side]:
     """Run three servers of NATS and three nodes."""
-    with tempfile.TemporaryDirectory(prefix="bench-") as name, running_cluster(Path(name)) as found:
+    with (
+        tempfile.TemporaryDirectory(prefix="bench-") as name,
+        running_cluster(Path(name), has_wires=False) as found,
+    ):
         nodes, servers = ([each.pid for each in side] for side in (found.nodes, found.servers))
         yield Side(found.ports, nodes, servers)
 

@@ -84,6 +84,7 @@ class Cluster:
       count: Servers, and nodes.
       options: The options of each node.
       placement: The partition of each destination.
+      has_wires: Nodes reach the servers over proxies that can be disturbed, which takes time.
     """
 
     def __init__(
@@ -92,6 +93,8 @@ class Cluster:
         count: int = 3,
         options: Sequence[str] = (),
         placement: Placement = ONE,
+        *,
+        has_wires: bool = True,
     ) -> None:
         self.placement = placement
         if placement.partitions > 1:
@@ -107,7 +110,9 @@ class Cluster:
         self._made = 0
         """The number of servers so far."""
         self.servers = [self._server(number) for number in range(count)]
-        self.wires = [[Wire(port) for port in self.engine_ports] for _ in range(count)]
+        self.wires = [
+            [Wire(port) for port in self.engine_ports] if has_wires else [] for _ in range(count)
+        ]
         """The wires of each node, one to each server."""
         self.nodes = [
             Machine(
@@ -124,7 +129,8 @@ class Cluster:
         ]
 
     def _urls(self, number: int) -> str:
-        return ",".join(f"nats://127.0.0.1:{wire.port}" for wire in self.wires[number])
+        ports = [wire.port for wire in self.wires[number]] or self.engine_ports
+        return ",".join(f"nats://127.0.0.1:{port}" for port in ports)
 
     def _server(self, number: int) -> Machine:
         """Return a new server at the ports of a number, with a name and directory of its own."""
@@ -323,10 +329,14 @@ def nats_server() -> str:
 
 @contextmanager
 def running_cluster(
-    folder: Path, options: Sequence[str] = (), placement: Placement = ONE
+    folder: Path,
+    options: Sequence[str] = (),
+    placement: Placement = ONE,
+    *,
+    has_wires: bool = True,
 ) -> Iterator[Cluster]:
     """Run three servers and three nodes while the block runs."""
-    cluster = Cluster(folder, options=options, placement=placement)
+    cluster = Cluster(folder, options=options, placement=placement, has_wires=has_wires)
     try:
         cluster.start()
         yield cluster

@@ -55,6 +55,8 @@ class Wire:
                 continue
             self._open |= {near, far}
             for source, into in ((near, far), (far, near)):
+                # Nodes and servers send at once; a relay that waits for an ACK adds 40 ms.
+                into.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
                 threading.Thread(target=self._copy, args=(source, into), daemon=True).start()
 
     def _copy(self, source: socket.socket, into: socket.socket) -> None:
