@@ -3,7 +3,7 @@
 import json
 import time
 from collections.abc import AsyncGenerator, Callable, Mapping
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 
 import trio
 from attrs import asdict, define, field
@@ -14,6 +14,7 @@ from trio_stomp.nats import (
     Entry,
     JetStream,
     NatsError,
+    WrongLastSequence,
     expecting,
     follow,
     parse_object,
@@ -113,8 +114,10 @@ class LeaseKeeper:
             published = await self.jetstream.publish(
                 subject, json.dumps(asdict(claim)).encode(), headers=headers
             )
-        except NatsError:
-            await trio.sleep(RETRY_S)  # perhaps another node's message was first; it will be read
+        except NatsError as error:
+            if isinstance(error, WrongLastSequence):
+                await self._read_last(subject, lease)
+            await trio.sleep(RETRY_S)
             return
         now = lease_time()
         self._look(now)  # it may have expired meanwhile
@@ -123,6 +126,13 @@ class LeaseKeeper:
         else:
             lease.note(published.sequence, claim, sent_at)
         self._look(now)
+
+    async def _read_last(self, subject: bytes, lease: Lease) -> None:
+        """Read the message of a lease that was first, as it may be lost on its way to ``watch``."""
+        with suppress(NatsError):
+            found = await self.jetstream.message(self.stream, last_by_subj=subject.decode())
+            lease.note(found[0], parse_claim(found[1]), lease_time())
+            self._look(lease_time())
 
 
 def parse_claim(payload: bytes) -> Claim:
