@@ -83,8 +83,7 @@ class Recovery:
             compile_selector=broker.subscriptions.selectors.compile,
             wildcards=broker.dialect.wildcards,
         )
-        is_copy = broker.subscriptions.is_copy
-        binding.is_copy = is_copy is not None and is_copy([name for name, _ in binding.targets], ())
+        binding.is_copy = not broker.counts([name for name, _ in binding.targets])
         broker.bindings.restore(binding)
 
     def _restore(

@@ -196,7 +196,7 @@ class _Unknown(Exception):
 
 
 def pack_records(records: Sequence[Record]) -> list[Packed]:
-    """Return records as values for msgpack, which ``read_record`` undoes."""
+    """Return records as values for msgpack, which ``read_records`` undoes."""
     packed: list[Packed] = []
     for record in records:
         kind, pack = _PACKERS[type(record)]

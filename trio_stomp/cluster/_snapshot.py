@@ -132,17 +132,21 @@ def _parts(view: View, recovered: Recovered, max_bytes: int) -> Iterator[tuple[b
     Raises:
       StoreError: Messages are damaged. The last part is missing, so the snapshot is incomplete.
     """
-    compressor, packed = zlib.compressobj(LEVEL), bytearray()
-    for group in grouped(_whole(view, recovered)):
-        packed += compressor.compress(msgpack.packb(pack_records(group)))
+    packed = bytearray()
+    for data in _compressed(view, recovered):
+        packed += data
         while len(packed) > max_bytes:
             yield bytes(packed[:max_bytes]), False
             del packed[:max_bytes]
-    packed += compressor.flush()
-    while len(packed) > max_bytes:
-        yield bytes(packed[:max_bytes]), False
-        del packed[:max_bytes]
     yield bytes(packed), True
+
+
+def _compressed(view: View, recovered: Recovered) -> Iterator[bytes]:
+    """Yield the compressed records of a view. Raises as ``_parts``."""
+    compressor = zlib.compressobj(LEVEL)
+    for group in grouped(_whole(view, recovered)):
+        yield compressor.compress(msgpack.packb(pack_records(group)))
+    yield compressor.flush()
 
 
 def _whole(view: View, recovered: Recovered) -> Iterator[Content | Done]:

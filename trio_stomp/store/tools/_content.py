@@ -136,29 +136,21 @@ def grouped(records: Iterable[Content | Done]) -> Iterator[list[Content | Done]]
 
 def _extend(last: Content | Done, record: Put | Append) -> bool:
     """Add the messages of a record to the one before it. Return False if they differ."""
-    if isinstance(last, Put) and isinstance(record, Put):
-        is_like = (
-            last.first + len(last.bodies) == record.first
-            and last.head == record.head
-            and last.place == record.place
-            and last.level == record.level
-            and last.received_ms == record.received_ms
-            and last.expires_ms == record.expires_ms
-            and last.deliveries == record.deliveries
-        )
-    elif isinstance(last, Append) and isinstance(record, Append):
-        is_like = (
-            last.first + len(last.bodies) == record.first
-            and last.head == record.head
-            and last.stream == record.stream
-            and last.written_ms == record.written_ms
-        )
-    else:
+    if not isinstance(last, Put | Append) or last.first + len(last.bodies) != record.first:
         return False
-    if is_like:
-        assert isinstance(last.bodies, list)
-        last.bodies.extend(record.bodies)
-    return is_like
+    if _shared(last) != _shared(record):
+        return False
+    assert isinstance(last.bodies, list)
+    last.bodies.extend(record.bodies)
+    return True
+
+
+def _shared(record: Put | Append) -> tuple[object, ...]:
+    """Return what all messages of a record have in common."""
+    if isinstance(record, Append):
+        return Append, record.stream, record.head, record.written_ms
+    times = record.received_ms, record.expires_ms
+    return Put, record.place, record.level, record.head, times, record.deliveries
 
 
 def used_id(next_id: int, last_id: int) -> list[Put | Done]:
