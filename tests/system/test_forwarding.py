@@ -117,14 +117,6 @@ async def test_a_composite_over_partitions_reaches_all_of_them() -> None:
         assert [frame.body for frame in await taken(here, C, 2)] == [b"x", b"y"]
 
 
-async def test_a_scheduled_composite_lies_in_one_partition() -> None:
-    async with partitions() as here:
-        client = await here.client()
-        await client.publish(f"{A},{B}", b"x", headers={"AMQ_SCHEDULED_DELAY": "1"})
-        error = await client.expect_error("partitions-apart")
-        assert "is scheduled, so it must lie in one" in error["message"]
-
-
 async def test_a_request_to_the_broker_is_no_part_of_a_transaction() -> None:
     async with partitions() as here:
         client = await here.client()

@@ -235,13 +235,13 @@ async def test_an_error_of_the_node_follows_the_receipts_of_owners(transport: st
         contact = await absent(dial, 0)
         client = await dial.connect()
         await client.send("SEND", {"destination": A, "receipt": "1"}, b"x")
-        wrong = {"destination": f"{A},{B}", "AMQ_SCHEDULED_DELAY": "1", "receipt": "2"}
-        await client.send("SEND", wrong, b"x")
+        wrong = {"destination": "DIAG/explain", "x-partition": "9", "receipt": "2"}
+        await client.send("SEND", wrong, b"{}")
         await until(lambda: len(router(dial).routes) == 1)
         dial.gates[0].point_to(contact)
         first, error = await client.receive_many(2)
         assert first["receipt-id"] == "1"
-        assert (error["code"], error["receipt-id"]) == ("partitions-apart", "2")
+        assert (error["code"], error["receipt-id"]) == ("invalid-header-value", "2")
         assert await taken(dial, A) == [b"x"]
 
 

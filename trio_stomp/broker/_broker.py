@@ -32,7 +32,7 @@ from trio_stomp.broker.delivery import (
 from trio_stomp.broker.explain import Explainer, Monitor, Tracer
 from trio_stomp.broker.headers import add_origin, error_frame, receipt_of
 from trio_stomp.broker.queues import Consumer, QueueFull
-from trio_stomp.broker.routing import Begun, Giving, ManyCopies, PolicyBook
+from trio_stomp.broker.routing import Begun, Giving, MustCommit, PolicyBook
 from trio_stomp.broker.subscribing import LOST
 from trio_stomp.frames import FrameRun, Head
 from trio_stomp.protocol import (
@@ -172,8 +172,8 @@ class Broker(BrokerAssembly):
                 if not self.turns.finishes(work):
                     self.wait_turn(client, work, events[index + 1 :], received_at)
                     return
-            except ManyCopies:
-                self._send_whole(client, events[index:], received_at, now)
+            except MustCommit as must:
+                self._send_whole(client, events[index:], received_at, now, is_of_one=must.is_long)
                 return
             except RemoteError as error:
                 self.destinations.forget_new()
@@ -428,7 +428,9 @@ class Broker(BrokerAssembly):
             (reason, forgotten), client.farewell = client.farewell, None
             self.forget(client, reason, now, forgotten)
 
-    def _send_whole(self, client: Client, events: Sequence[Event], at: float, now: float) -> None:
+    def _send_whole(
+        self, client: Client, events: Sequence[Event], at: float, now: float, *, is_of_one: bool
+    ) -> None:
         """Do a SEND as a COMMIT, when its sender's earlier frames are stored."""
         run, *following = events
         assert isinstance(run, FrameRun)
@@ -437,7 +439,7 @@ class Broker(BrokerAssembly):
             self.durability.hold(client, events, at)
         else:
             on_done = partial(self.receipts.of_run, client, run, len(run.bodies))
-            work = self.committer.commit(client, whole, now, on_done, is_of_one=True)
+            work = self.committer.commit(client, whole, now, on_done, is_of_one=is_of_one)
             self.wait_turn(client, work, following, at)
 
     # Other events.

@@ -23,9 +23,9 @@ from _cluster.parted.nodes import (
 )
 from _cluster.parted.record import COMMITTED, Record, Whole
 from _cluster.simulation import QUIET_S, Result, Simulation
-from trio_stomp.broker.forwarding import FORWARDS, Forwards
+from trio_stomp.broker.forwarding import FORWARDS, Forward, Forwards
 from trio_stomp.cluster.routing import _forwarder
-from trio_stomp.cluster.routing._forwarder import Part, encode_part
+from trio_stomp.cluster.routing._forwarder import encode_forward
 
 DAY_S = 86400.0
 HALF, TWICE = "half", "twice"
@@ -99,14 +99,14 @@ class PartedFaults(Faults):
 def _worlds(streets: Streets, ledgers: Sequence[Ledger], plant: str) -> Iterator[None]:
     """Put nodes into the simulated world, perhaps with a planted fault, while the block runs."""
 
-    def encode(_partition: int, part: Part) -> bytes:
-        return encode_part(secrets.randbits(40), part)
+    def encode(_partition: int, item: Forward) -> bytes:
+        return encode_forward(secrets.randbits(40), item)
 
     with simulated_partitions(streets, ledgers), ExitStack() as stack:
         if plant == HALF:
             stack.enter_context(mock.patch.object(Forwards, "restore"))
         elif plant == TWICE:
-            stack.enter_context(mock.patch.object(_forwarder, "encode_part", encode))
+            stack.enter_context(mock.patch.object(_forwarder, "encode_forward", encode))
         yield
 
 

@@ -518,7 +518,7 @@ async def test_a_cluster_exports_who_follows_and_what_waits_for_other_partitions
         await dial.connect()
         dial.server.cluster = Nodes()
         head = Head(SEND, (("destination", "/queue/there"),))
-        item = Forward(head, [b"x"], [1], None, quota=None, cost=1)
+        item = Forward("/queue/there", head, [b"x"], [1], owner=None, quota=None, cost=1)
         dial.server.broker.forwards.waiting[item] = None
         found = scrape(dial)
         assert found("cluster_forwards_waiting") == 1

@@ -1,12 +1,12 @@
 """Messages for other brokers of a cluster, until these have them.
 
 A transaction or a composite SEND may name destinations that other brokers have. Its messages for
-them are stored in one record with the rest of it, in a place that no queue, policy or list knows,
-and are sent on once that is stored. Each has an id for duplicate detection that follows from its
-id here, so it can be sent on again after a crash.
+each of them are stored in one record with the rest of it, in a place that no queue, policy or list
+knows, and are sent on once that is stored. Each has an id for duplicate detection that follows from
+its id here, so it can be sent on again after a crash.
 """
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from attrs import define, evolve, field
@@ -26,7 +26,7 @@ from trio_stomp.broker.headers import (
 )
 from trio_stomp.broker.names import Kind, check_length, classify
 from trio_stomp.broker.queues import Overflow, cost_alone, head_lines
-from trio_stomp.frames import Head
+from trio_stomp.frames import FrameRun, Head
 from trio_stomp.store import StoreError
 
 if TYPE_CHECKING:
@@ -56,9 +56,10 @@ def check_none(places: "Mapping[tuple[str, int], PlaceState]") -> None:
 
 @define(eq=False, repr=False)
 class Forward:
-    """The messages of one SEND for other brokers.
+    """Messages for one destination of another broker, with one header block.
 
     Args:
+      destination: The destination.
       head: Their header block.
       bodies: Their bodies.
       ids: Their ids in the store.
@@ -67,6 +68,7 @@ class Forward:
       cost: Bytes charged for them.
     """
 
+    destination: str
     head: Head
     bodies: Sequence[bytes]
     ids: Sequence[int]
@@ -105,9 +107,30 @@ class Forwards:
     def plan(self, head: Head) -> SendPlan:
         """Return the plan of a header block; its ``schedule`` tells if it is for other brokers.
 
+        It is cached on the block.
+
         Raises:
           ProtocolError: As for ``make_plan``, or it cannot be sent on.
         """
+        plan = head.plan
+        if not isinstance(plan, SendPlan):
+            plan = head.plan = self._make_plan(head)
+        return plan
+
+    def apart(self, run: FrameRun) -> Sequence[FrameRun]:
+        """Return a run of SENDs, or a run for each destination if several brokers have them.
+
+        So messages for this broker are not sent on, and stay in the order of their sender.
+
+        Raises:
+          ProtocolError: As for ``plan``.
+        """
+        plan = self.plan(run.head)
+        if not plan.is_apart:
+            return [run]
+        return [FrameRun(head, run.bodies, []) for _, head in plan.heads_by_name(run.head)]
+
+    def _make_plan(self, head: Head) -> SendPlan:
         plan = make_plan(head, self.dialect)
         if self.is_elsewhere is None or isinstance(plan.schedule, Removal):
             return plan
@@ -125,10 +148,6 @@ class Forwards:
                 )
         return evolve(plan, schedule=ELSEWHERE)
 
-    def parts(self, item: Forward) -> Iterator[tuple[str, Head]]:
-        """Yield each destination of messages with its header block."""
-        return make_plan(item.head, self.dialect).heads_by_name(item.head)
-
     def keep(
         self,
         client: Client | None,
@@ -142,7 +161,7 @@ class Forwards:
         Args:
           client: The sender; None = the broker.
           quota: The quota charged for them.
-          head: Their header block.
+          head: Their header block, with one destination.
           bodies: Their bodies.
           now: The time, in seconds of the broker's clock.
 
@@ -165,7 +184,7 @@ class Forwards:
             must_retry=client is None,
         )
         ids = range(first, first + len(bodies))
-        item = Forward(head, bodies, ids, owner=owner, quota=quota, cost=cost)
+        item = self._forward(head, bodies, ids, owner=owner, quota=quota, cost=cost)
         log.when_safe(_Stored(self, item, client))
         return log.stored
 
@@ -181,7 +200,21 @@ class Forwards:
         """Restore stored messages. Arguments as those of ``Forward``."""
         cost = cost_alone(head, len(bodies), sum(map(len, bodies)))
         self.memory.force_kept(cost, quota)
-        self.waiting[Forward(head, bodies, ids, owner=owner, quota=quota, cost=cost)] = None
+        item = self._forward(head, bodies, ids, owner=owner, quota=quota, cost=cost)
+        self.waiting[item] = None
+
+    def _forward(
+        self,
+        head: Head,
+        bodies: Sequence[bytes],
+        ids: Sequence[int],
+        *,
+        owner: Identity | None,
+        quota: Quota | None,
+        cost: int,
+    ) -> Forward:
+        ((name, own),) = make_plan(head, self.dialect).heads_by_name(head)
+        return Forward(name, own, bodies, ids, owner=owner, quota=quota, cost=cost)
 
     def finish(self, item: Forward) -> None:
         """Forget messages that all others have, also in the store."""

@@ -55,6 +55,11 @@ class SendPlan:
     renamed: tuple[Head, ...] | None = None
     honest: Head | None = None
 
+    @property
+    def is_apart(self) -> bool:
+        """Return whether several brokers of a cluster have its destinations."""
+        return self.schedule is ELSEWHERE and len(self.names) > 1
+
     def heads_by_name(self, head: Head) -> Iterator[tuple[str, Head]]:
         """Yield each destination with its header block. ``head`` is the block of this plan."""
         return zip(self.names, self.renamed or (head,), strict=True)

@@ -5,7 +5,7 @@ Does not handle: the content of queues and streams; see ``queues`` and ``streams
 """
 
 from trio_stomp.broker.routing._begun import Begun as Begun
-from trio_stomp.broker.routing._begun import ManyCopies as ManyCopies
+from trio_stomp.broker.routing._begun import MustCommit as MustCommit
 from trio_stomp.broker.routing._destination_policy import BLOCK as BLOCK
 from trio_stomp.broker.routing._destination_policy import DEAD_LETTER as DEAD_LETTER
 from trio_stomp.broker.routing._destination_policy import REJECT as REJECT

@@ -11,8 +11,13 @@ class Begun(Exception):
         self.giving = giving
 
 
-class ManyCopies(Exception):
-    """Raised when a SEND needs so many stored copies that it must be done as a COMMIT.
+class MustCommit(Exception):
+    """Raised when a SEND must be done as a COMMIT. Nothing has been changed.
 
-    Nothing has been changed.
+    Args:
+      is_long: It needs very many stored copies, so it is written in pieces.
     """
+
+    def __init__(self, *, is_long: bool) -> None:
+        super().__init__()
+        self.is_long = is_long

@@ -8,7 +8,7 @@ from attrs import define
 
 from trio_stomp.base import ANONYMOUS, ProtocolError, noop
 from trio_stomp.broker.delivery import Client, NullOutbox
-from trio_stomp.broker.routing import ManyCopies
+from trio_stomp.broker.routing import MustCommit
 from trio_stomp.broker.sending._room import Needs
 from trio_stomp.protocol import Committed
 
@@ -60,7 +60,7 @@ class DueSender:
             if not all(map(publisher.destinations.refresh_few, destinations)):
                 return any(each.stores(plan.options) for each in destinations)
             publisher.check_copies(destinations, plan.options, run.bodies)
-        except ManyCopies:
+        except MustCommit:
             return True
         except ProtocolError:
             pass  # the attempt to send it fails, too

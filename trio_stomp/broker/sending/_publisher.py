@@ -40,7 +40,7 @@ from trio_stomp.broker.routing import (
     FanOut,
     FanOutInPieces,
     Lines,
-    ManyCopies,
+    MustCommit,
     SelectorEvaluator,
 )
 from trio_stomp.broker.sending._duplicates import Duplicates
@@ -107,14 +107,14 @@ class Publisher:
         Raises:
           ProtocolError: as for ``Forwards.plan``, or the client may not send there.
         """
-        plan = self._plan_of(head)
+        plan = self.forwards.plan(head)
         if plan.honest is not None and client is not None:
             head = plan.honest
-            plan = self._plan_of(head)
+            plan = self.forwards.plan(head)
         if plan.is_personal and client is not None:
             self.authorizer.check_send(client, plan.without_temporary())
             head = self.temporary.localised(client, head)
-            plan = self._plan_of(head)
+            plan = self.forwards.plan(head)
         if client is not None and client.rights is not None:
             self.authorizer.check_send(client, plan)
         if plan.schedule is ELSEWHERE:
@@ -129,13 +129,6 @@ class Publisher:
         """Return the quota charged for the current SEND."""
         return self.behalf if client is None else client.quota
 
-    def _plan_of(self, head: Head) -> SendPlan:
-        """Return the plan of a header block. It is cached on the block."""
-        plan = head.plan
-        if not isinstance(plan, SendPlan):
-            plan = head.plan = self.forwards.plan(head)
-        return plan
-
     def send(
         self, client: Client | None, run: FrameRun, received_at: float, now: float
     ) -> tuple[int, SendOutcome]:
@@ -147,12 +140,14 @@ class Publisher:
           NotYet: too many selectors or new members must be evaluated first, or earlier messages are
             still being sent to the topic in pieces.
           Begun: the run is accepted, and is delivered to very many subscribers in later turns.
-          ManyCopies: it needs so many stored copies that it must be carried out as a COMMIT.
+          MustCommit: it needs very many stored copies, or goes to several brokers of a cluster.
           ProtocolError: the destination cannot be sent to, or a full queue refuses. In the second
             case ``taken`` on the error is the number accepted before.
         """
         head, plan = self.plan(client, run.head)
         if plan.schedule is not None:
+            if plan.is_apart:
+                raise MustCommit(is_long=False)
             return self.later.schedule(
                 client,
                 quota=self.quota_of(client),
@@ -248,7 +243,7 @@ class Publisher:
         options: SendOptions | None,
         bodies: list[bytes],
     ) -> None:
-        """Raise ``ManyCopies`` if a SEND needs very many stored copies, outside of a COMMIT.
+        """Raise ``MustCommit`` if a SEND outside of a COMMIT needs very many stored copies.
 
         Also if durable subscriptions may have to drop very many messages for it.
         """
@@ -257,7 +252,7 @@ class Publisher:
         stored = [each for each in destinations if each.durables and each.stores(options)]
         is_long = any(self.fan_out.drops_many(each, bodies) for each in stored)
         if is_long or sum(len(each.durables) for each in stored) > MANY_DURABLES:
-            raise ManyCopies
+            raise MustCommit(is_long=True)
 
     def _make_queues(self, client: Client, destinations: Iterable[Destination]) -> None:
         if not self.selector_evaluator.must_not_wait:
@@ -360,7 +355,7 @@ class Publisher:
 
     def storing(self, head: Head, quota: Quota | None) -> list[bool]:
         """Return for each destination whether its messages are stored; none for a client's own."""
-        plan = self._plan_of(head)
+        plan = self.forwards.plan(head)
         if plan.schedule is ELSEWHERE:
             return [True]
         names = () if plan.is_personal else plan.names

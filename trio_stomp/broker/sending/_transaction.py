@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 class TransactionCommitter:
     """Checks transactions as a whole, then carries them out.
 
-    A SEND with very many stored copies is carried out as a transaction, too.
+    A SEND with very many stored copies, or to several brokers of a cluster, is one, too.
     """
 
     publisher: Publisher
@@ -64,10 +64,7 @@ class TransactionCommitter:
         """
         planned = Planned(transaction_matches=TransactionMatches(self.overflow.memory, is_of_one))
         try:
-            actions = [
-                each if isinstance(each, FrameRun) else self.acknowledger.resolve(client, each)
-                for each in event.actions
-            ]
+            actions = [part for each in event.actions for part in self._parts(client, each)]
             yield from self.planner.check(client, actions, planned, now)
             log = self.publisher.log
             if log is not None and (planned.survives or is_of_one):
@@ -98,6 +95,12 @@ class TransactionCommitter:
             raise
         finally:
             planned.transaction_matches.release()
+
+    def _parts(self, client: Client, action: FrameRun | Acked) -> Sequence[FrameRun | Acked]:
+        """Return an action as those that are carried out."""
+        if isinstance(action, FrameRun):
+            return self.publisher.forwards.apart(action)
+        return [self.acknowledger.resolve(client, action)]
 
     def _do_in_pieces(
         self,

@@ -13,7 +13,7 @@ from functools import partial
 import trio
 from attrs import define, field
 
-from trio_stomp.base import ANONYMOUS, Identity, noop, value
+from trio_stomp.base import ANONYMOUS, Identity, noop
 from trio_stomp.broker.forwarding import Forward, Forwards
 from trio_stomp.broker.headers import DEDUP_HEADERS
 from trio_stomp.cluster._dial import Contact
@@ -22,7 +22,7 @@ from trio_stomp.cluster.routing import _link
 from trio_stomp.cluster.routing._frames import FrameCutter, Piece, closed, encode_lead
 from trio_stomp.cluster.routing._link import heart_beat
 from trio_stomp.cluster.routing._placement import Placement
-from trio_stomp.frames import CONNECT, DISCONNECT, OPENING, SEND, V1_2, Head, encode_frame
+from trio_stomp.frames import CONNECT, DISCONNECT, OPENING, SEND, V1_2, encode_frame
 from trio_stomp.transport import Voucher, relay_header
 
 logger = logging.getLogger("trio_stomp")
@@ -45,23 +45,9 @@ class Refused(Exception):
     """The owner does not accept a message at the moment."""
 
 
-@value
-class Part:
-    """Messages for one destination.
-
-    Args:
-      item: The SEND that they are of.
-      head: Their header block with this destination.
-    """
-
-    item: Forward
-    head: Head
-
-
-def encode_part(partition: int, part: Part) -> bytes:
+def encode_forward(partition: int, item: Forward) -> bytes:
     """Return the frames of messages from a partition's log; the last one requests a RECEIPT."""
-    item = part.item
-    headers = tuple(pair for pair in part.head.headers if pair[0] != "transaction")
+    headers = tuple(pair for pair in item.head.headers if pair[0] != "transaction")
     has_id = any(name in DEDUP_HEADERS for name, _ in headers)
     lead, last = encode_lead(SEND, headers, V1_2), item.ids[-1]
     frames: list[bytes] = []
@@ -92,8 +78,6 @@ class Forwarder:
     _lanes: "dict[tuple[str, Identity], Lane]" = field(factory=dict)
     _places: list[trio.CapacityLimiter] = field(init=False)
     """The connections to the owner of each partition."""
-    _unconfirmed: dict[Forward, int] = field(factory=dict)
-    """How many destinations of a SEND do not have it yet."""
     _tasks: trio.Nursery = field(init=False)
 
     def __attrs_post_init__(self) -> None:
@@ -112,15 +96,12 @@ class Forwarder:
 
     def _take(self, item: Forward) -> None:
         """Take stored messages, in a turn of the dispatcher or between two."""
-        parts = list(self.forwards.parts(item))
-        self._unconfirmed[item] = len(parts)
-        for name, head in parts:
-            key = name, item.owner or ANONYMOUS
-            lane = self._lanes.get(key)
-            if lane is None:
-                lane = self._lanes[key] = Lane(self.partition, *key, self._confirm)
-                self._tasks.start_soon(self._serve, lane)
-            lane.add(Part(item, head))
+        key = item.destination, item.owner or ANONYMOUS
+        lane = self._lanes.get(key)
+        if lane is None:
+            lane = self._lanes[key] = Lane(self.partition, *key, self._confirm)
+            self._tasks.start_soon(self._serve, lane)
+        lane.add(item)
 
     async def _serve(self, lane: "Lane") -> None:
         """Send on the messages of a lane until there are no more."""
@@ -137,11 +118,8 @@ class Forwarder:
         del self._lanes[lane.destination, lane.owner]
 
     def _confirm(self, item: Forward) -> None:
-        """Take note that one more destination has a SEND, which is forgotten after the last."""
-        self._unconfirmed[item] -= 1
-        if not self._unconfirmed[item]:
-            del self._unconfirmed[item]
-            self.call_soon(lambda _: self.forwards.finish(item))
+        """Forget messages that the owner of their destination has."""
+        self.call_soon(lambda _: self.forwards.finish(item))
 
 
 @define(eq=False, repr=False)
@@ -152,21 +130,21 @@ class Lane:
       source: The partition in whose log they are.
       destination: The destination.
       owner: The sender, for whom this node vouches.
-      confirm: Called when the owner of the destination has the messages of a SEND.
+      confirm: Called when the owner of the destination has messages.
     """
 
     source: int
     destination: str
     owner: Identity
     confirm: Callable[[Forward], None]
-    waiting: deque[Part] = field(factory=deque)
+    waiting: deque[Forward] = field(factory=deque)
     _news: trio.Event = field(factory=trio.Event)
     _problem: str = ""
     """The last reason of a refusal that was logged, so that it is logged once."""
 
-    def add(self, part: Part) -> None:
+    def add(self, item: Forward) -> None:
         """Add messages."""
-        self.waiting.append(part)
+        self.waiting.append(item)
         self._news.set()
 
     def note(self, group: BaseExceptionGroup) -> None:
@@ -210,10 +188,10 @@ class Lane:
         """Send some messages, and wait for their RECEIPTs."""
         frames: list[bytes] = []
         size = 0
-        for part in self.waiting:
+        for item in self.waiting:
             if size > BATCH_BYTES:
                 break
-            frames.append(encode_part(self.source, part))
+            frames.append(encode_forward(self.source, item))
             size += len(frames[-1])
         with trio.move_on_after(_link.SILENT_S) as patience:
             await stream.send_all(b"".join(frames))
@@ -240,7 +218,7 @@ class Lane:
             if each.data.startswith(b"RECEIPT\n"):
                 count += 1
                 self._problem = ""
-                self.confirm(self.waiting.popleft().item)
+                self.confirm(self.waiting.popleft())
         return count
 
 

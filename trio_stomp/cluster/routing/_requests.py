@@ -6,7 +6,7 @@ from attrs import define, evolve
 
 from trio_stomp.base import CloseReason, ProtocolError
 from trio_stomp.broker import PolicyBook
-from trio_stomp.broker.headers import Dialect, parse_schedule, resolve, routing_of
+from trio_stomp.broker.headers import Dialect, resolve, routing_of
 from trio_stomp.cluster.routing._encoder import Routed
 from trio_stomp.cluster.routing._owners import INTERNAL, Owners
 from trio_stomp.cluster.routing._placement import REQUESTS, Placement, mark
@@ -68,22 +68,13 @@ class Requests:
         """Return the partitions of SENDs with a header block.
 
         Raises:
-          ProtocolError: The destination is invalid, or a scheduled composite lies in several
-            partitions.
+          ProtocolError: The destination is invalid.
         """
         found = head.plan
         if not isinstance(found, Routed):
             names = resolve(head.destination or "", self.dialect, routing_of(head.headers))
             # The owner that has the first one sends a composite on.
             partitions = self.placement.targets(names[0], head.headers)
-            apart = {self.placement.of(name) for name in names}
-            if len(apart) > 1 and parse_schedule(head) is not None:
-                raise Apart(
-                    f"destination:{head.destination}",
-                    apart,
-                    "is scheduled, so it must lie in one: send to each destination alone, or name"
-                    " them in one group of the option cluster_colocate",
-                )
             found = head.plan = Routed(partitions)
         return found.partitions
 
