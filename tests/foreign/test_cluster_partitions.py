@@ -23,12 +23,14 @@ from tests.support.cluster_nodes import (
     settings,
 )
 from tests.support.dashboard import live, shows
+from tests.support.fakes import Client, StreamPipe
 from trio_stomp import Settings
 from trio_stomp.base import OptionError
 from trio_stomp.cli._main import main
 from trio_stomp.cluster import ClusterNames, newest, open_log
 from trio_stomp.cluster.routing import Placement
 from trio_stomp.nats import JetStream
+from trio_stomp.security import hash_passcode
 from trio_stomp.store import Keep
 
 pytestmark = pytest.mark.foreign
@@ -407,6 +409,31 @@ async def test_any_node_shows_and_closes_a_connection_of_another(
         assert b"200 OK" in await first.page(path, method="POST")
         assert (await client.receive())["code"] == "closed-by-operator"
         assert b"404 " in await first.page("/api/v1/close?session=none", method="POST")
+
+
+async def test_the_owner_of_the_first_partition_reports_failed_logins_of_all_nodes(
+    tmp_path: Path,
+) -> None:
+    users, rules = tmp_path / "users", tmp_path / "rules"
+    users.write_text(f"alice:{hash_passcode('right')}\n")
+    users.chmod(0o600)
+    rules.write_text('[[rule]]\nuser = "alice"\nallow = "all"\nto = "**"\n')
+    files = {"passwd_file": str(users), "acl_file": str(rules)}
+    async with cluster(tmp_path, 2, 120, cluster_partitions=3, **files) as here:
+        await here.owners(3)
+        watcher = Client(StreamPipe(await here.nodes[0].stream()))
+        await watcher.connect(headers={"login": "alice", "passcode": "right"})
+        await watcher.subscribe("DIAG/event/auth")
+        for node in here.nodes:
+            client = Client(StreamPipe(await node.stream()))
+            headers = {"accept-version": "1.2", "host": "x", "login": "alice", "passcode": "wrong"}
+            await client.send("CONNECT", headers)
+            assert (await client.receive())["code"] == "authentication-failed"
+            event = json.loads((await watcher.receive()).body)
+            found = event["reason"], event["detail"]
+            assert found == ("authentication-failed", f"node {node.name}")
+            await client.aclose()
+        await watcher.aclose()
 
 
 async def test_metrics_of_a_node_are_those_of_its_clients_and_of_what_it_owns(

@@ -122,6 +122,11 @@ class ClusterNames:
         """Return the subject on which all nodes answer for the partition."""
         return f"{self.cluster}.nodes{self._suffix}".encode()
 
+    @property
+    def events(self) -> bytes:
+        """Return the subject of events that the routers of nodes report."""
+        return f"{self.cluster}.events".encode()
+
     def node(self, node: str) -> bytes:
         """Return the subject on which one node answers for the partition.
 

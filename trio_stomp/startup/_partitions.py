@@ -32,7 +32,7 @@ from trio_stomp.cluster import (
 from trio_stomp.cluster.routing import MAX_PARTITIONS, Forwarder, Placement, Router, make_core
 from trio_stomp.config import Settings
 from trio_stomp.diag import Figures, Reporter
-from trio_stomp.nats import JetStream, NatsError, open_client
+from trio_stomp.nats import JetStream, NatsClient, NatsError, open_client
 from trio_stomp.server import Changes, Entrance, EventFeed, Server, ServerEvent, ServerHandle
 from trio_stomp.startup._alike import digests
 from trio_stomp.startup._engine_access import nats_options
@@ -47,6 +47,7 @@ from trio_stomp.startup._node import (
     open_link,
     open_node,
 )
+from trio_stomp.startup._node_events import NodeEvents
 from trio_stomp.startup._serve import Embedding, serve_one
 from trio_stomp.startup.pages import Peers, answer_for_all
 from trio_stomp.store._options import StoreOptions
@@ -134,7 +135,7 @@ async def _serve_layout(
         entrances.append(Entrance(link, "off", contact.secret.encode(), tls))
         peers = Peers(contact, Dialer(tls).connect)
         ours = evolve(embedding, entrances=entrances, node=handle)
-        front = Front(settings, ours, nodes, placement=placement, hosts=hosts, peers=peers)
+        front = Front(client, settings, ours, nodes, placement=placement, hosts=hosts, peers=peers)
         handle.on_reload = partial(_reload, front, hosts)
         try:
             await _run(front, jetstream, handle, task_status)
@@ -189,6 +190,7 @@ class Front:
     """The router of a node, and its server.
 
     Args:
+      client: The client of the cluster's servers.
       settings: The settings of the node.
       embedding: The router's server, with the entrances for clients.
       nodes: Those of the partitions, in order.
@@ -197,13 +199,20 @@ class Front:
       peers: The routers of all nodes.
     """
 
+    client: NatsClient
     settings: Settings
     embedding: Embedding
     nodes: list[Node]
     placement: Placement
     hosts: Sequence[Host]
     peers: Peers
+    events: NodeEvents = field(init=False)
     handle: ServerHandle = field(init=False)
+
+    def __attrs_post_init__(self) -> None:
+        first = self.hosts[0]
+        node, subject = first.contact.node, first.names.events
+        self.events = NodeEvents(self.client, subject, node, lambda: first.server)
 
     async def serve(self, tasks: trio.Nursery, started: trio.TaskStatus[ServerHandle]) -> None:
         """Serve clients until the handle is stopped.
@@ -232,7 +241,7 @@ class Front:
         embedding = evolve(
             self.embedding,
             on_assembled=join,
-            make_core=partial(Router, placement=self.placement, gates=gates),
+            make_core=partial(Router, placement=self.placement, gates=gates, tell=self.events.tell),
         )
         await serve_one(front_settings(self.settings), None, embedding, started)
 
@@ -329,11 +338,12 @@ async def _serve(
 
 
 async def _beside(front: Front, jetstream: JetStream, scope: trio.CancelScope) -> None:
-    """Balance partitions, and watch for other nodes, until the scope is cancelled."""
+    """Balance partitions, watch for other nodes and their events, until the scope is cancelled."""
     with scope:
         async with trio.open_nursery() as tasks:
             tasks.start_soon(_balance, front.nodes, jetstream)
             tasks.start_soon(front.peers.watch, jetstream, front.nodes[0].names)
+            tasks.start_soon(front.events.receive)
 
 
 async def _balance(nodes: list[Node], jetstream: JetStream) -> None:

@@ -59,21 +59,30 @@ class BrokerEvents:
         It is published only if events are kept, or ``DIAG/event/<name>`` has subscribers.
         """
         session, user = (client.session_id, client.user) if client is not None else ("", user)
-        event = BrokerEvent(
-            name,
-            session_id=session,
-            user=user,
-            destination=destination,
-            reason=reason,
-            detail=detail,
+        self.add(
+            BrokerEvent(
+                name,
+                session_id=session,
+                user=user,
+                destination=destination,
+                reason=reason,
+                detail=detail,
+            )
         )
+
+    def add(self, event: BrokerEvent) -> None:
+        """Record an event, perhaps of another broker of a cluster."""
         if self.event_history is not None:
             self.event_history.happened(
-                name, session=session, destination=destination, reason=reason, user=user
+                event.name,
+                session=event.session_id,
+                destination=event.destination,
+                reason=event.reason,
+                user=event.user,
             )
         if self.listener is not None:
             self.listener(event)
-        if not self.are_stored and not self.destinations.own(DIAG_EVENT + name).subscribers:
+        if not self.are_stored and not self.destinations.own(DIAG_EVENT + event.name).subscribers:
             return
         if len(self.pending) >= MAX_PENDING:
             self.lost += 1

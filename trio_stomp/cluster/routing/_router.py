@@ -9,7 +9,7 @@ from functools import partial
 from typing import Any
 
 from trio_stomp.base import CloseReason, RemoteError, noop
-from trio_stomp.broker import Broker, Client
+from trio_stomp.broker import Broker, BrokerEvent, Client
 from trio_stomp.broker.headers import add_origin
 from trio_stomp.cluster._gate import Gate
 from trio_stomp.cluster.routing._frames import (
@@ -46,6 +46,7 @@ class Router(Broker):
     Args:
       placement: The partitions of destinations.
       gates: The gate of each partition, which connects to its owner.
+      tell: Called with the events of a turn, which have no subscribers here.
       core: Positional arguments of ``Broker``.
       options: Keyword arguments of ``Broker``.
     """
@@ -55,15 +56,18 @@ class Router(Broker):
         *core: Any,  # noqa: ANN401
         placement: Placement,
         gates: Sequence[Gate],
+        tell: Callable[[Sequence[BrokerEvent]], None] = noop,
         **options: Any,  # noqa: ANN401
     ) -> None:
         self.placement = placement
         self.gates = gates
+        self.tell = tell
         self.routes: dict[Client, Route] = {}
         super().__init__(*core, **options)
 
     def __attrs_post_init__(self) -> None:
         super().__attrs_post_init__()
+        self.events.are_stored = True  # elsewhere
         self.owners = Owners(self.gates, self, self.memory)
         self.requests = Requests(self.placement, self.dialect, self.owners, lambda: self.book)
 
@@ -108,9 +112,11 @@ class Router(Broker):
         route.client.outbox.pause_reading(paused=paused)
 
     def end_turn(self, now: float) -> None:
-        """Implement ``Broker.end_turn``, and send the frames for owners."""
+        """Implement ``Broker.end_turn``, and send the frames and events for owners."""
         super().end_turn(now)
         self.owners.flush()
+        if events := self.events.take():
+            self.tell(events)
 
     def writable(self, client: Client, now: float) -> None:
         """Resume reading from the owners, since the client's outbox has room again."""
