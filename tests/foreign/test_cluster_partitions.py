@@ -191,6 +191,11 @@ async def test_the_command_shows_and_drains_partitions(
         assert b"503 " in await here.nodes[0].page("/readyz")
         assert "n1 owns" in await run("move", "n1", "--partition", "1")
         assert "same state" in await run("verify", "--partition", "1")
+        here.nodes[1].stop.cancel()  # and no other node takes its leases
+        await here.nodes[1].ended.wait()
+        page = await here.nodes[0].page("/api/v1/queues")
+        assert page.startswith(b"HTTP/1.1 503 ")
+        assert b"partition 0 does not answer at the moment" in page
 
 
 async def answer(node: Node, path: str, method: str = "GET", body: bytes = b"") -> Any:
@@ -350,6 +355,7 @@ async def test_schedules_and_durable_subscriptions_end_in_the_partitions_that_ha
         assert ended == {"cancelled": 2}
         (left,) = (await answer(second, "/api/v1/schedules"))["schedules"]
         assert left["destination"] == NAMES[1]
+        assert b"destination is missing" in await second.page("/api/v1/end?name=d", "POST")
         ended = await answer(second, "/api/v1/end?name=d&destination=/topic/*", "POST")
         assert ended == {"name": "d", "ended": 1}
         for partition in range(3):

@@ -158,8 +158,7 @@ class Requests:
         if name == "cancel":
             return self._cancel(request, rest)
         if name == "end":
-            holders = [(self._partitions[each], request) for each in self._holders(given)]
-            return Together(request, holders, lambda records: records[0])
+            return self._end(request, given)
         if name in _OF_THIS_NODE or path == _METRICS:
             return self._own(request)
         return self._relayed(request, self._partitions[self._holders(given)[0]])
@@ -213,6 +212,20 @@ class Requests:
             for number, ids in parts.items()
         ]
         return Together(request, asked, sums)
+
+    def _end(self, request: HttpRequest, given: Mapping[str, str]) -> Together:
+        """Return the end of a durable subscription in the partitions that have it.
+
+        Raises:
+          HttpError: Its destination is missing or invalid.
+        """
+        if "destination" not in given:
+            # Others of this name in other partitions would end, too.
+            raise HttpError(
+                400, "destination is missing: it tells which partitions have the subscription"
+            )
+        holders = [(self._partitions[each], request) for each in self._holders(given)]
+        return Together(request, holders, lambda records: records[0])
 
     def _relayed(self, request: HttpRequest, place: Place) -> WebOperation:
         return Relayed(request, place, self.max_body_bytes)
