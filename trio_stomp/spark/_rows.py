@@ -81,7 +81,7 @@ class RowBuilder(MessageBuilder):
         """Return the columns that no other stream has."""
         brokers, times, versions = list[Text](), list[Text](), list[int | None]()
         for body in self._bodies:
-            broker, time, version = heading(body)
+            broker, time, version = heading(body or b"")
             brokers.append(broker or self._broker_id)
             times.append(time)
             versions.append(version)
@@ -95,14 +95,14 @@ class RowBuilder(MessageBuilder):
         }
 
 
-def heading(body: bytes | None) -> Heading:
+def heading(body: bytes) -> Heading:
     """Return the envelope of a DIAG message, with None for missing fields."""
-    found = _HEADING.match(body or b"")
+    found = _HEADING.match(body)
     if found is not None:
         version, broker_id, ts = found.groups()
         return broker_id, ts, int(version)
     try:
-        record = json.loads(body or b"")
+        record = json.loads(body)
     except ValueError:
         record = None
     known = record if isinstance(record, dict) else {}

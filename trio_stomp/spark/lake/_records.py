@@ -53,7 +53,9 @@ def split(raw: pa.Table) -> Split:
             places = np.flatnonzero(np.asarray(pc.fill_null(pc.equal(kinds, kind), False)))
             typed = []
             for some in _slices(raw, places):
-                messages = raw.take(pa.array(some))
+                is_chosen = np.zeros(raw.num_rows, bool)
+                is_chosen[some] = True
+                messages = chosen(raw, pa.array(is_chosen))
                 rows, is_held = typed_rows(KINDS[kind], messages)
                 in_rest[some[~is_held]] = True
                 typed.append(rows)
@@ -88,40 +90,47 @@ def typed_rows(table: Table, messages: pa.Table) -> tuple[pa.Table, np.ndarray]:
 
 
 def _rows(table: Table, messages: pa.Table, fields: dict[str, pa.Array]) -> pa.Table:
-    of_message = np.arange(messages.num_rows)
+    takes: pa.Array | None = None
+    """The message of each row; None = each message has one row."""
     items: dict[str, pa.Array] = {}
     if table.is_list:
         lists = fields["items"]
         lengths = np.asarray(pc.fill_null(pc.list_value_length(lists), 0))
         own = pc.list_flatten(lists)
         places = np.arange(len(own)) - np.repeat(np.cumsum(lengths) - lengths, lengths)
-        of_item = np.repeat(of_message, lengths)
         items = dict(zip((field.name for field in own.type), own.flatten(), strict=True))
         items[IDX.name] = pa.array(places, pa.int64())
-        bare = np.flatnonzero(lengths == 0) if table.beside else of_message[:0]
+        bare = np.flatnonzero((lengths == 0) & bool(table.beside))
         if len(bare):
             items = {
                 name: pa.concat_arrays([array, pa.nulls(len(bare), array.type)])
                 for name, array in items.items()
             }
             items[IDX.name] = pc.fill_null(items[IDX.name], 0)
-        of_message = np.concatenate([of_item, bare])
-    takes = pa.array(of_message)
+        of_item = np.repeat(np.arange(len(lengths)), lengths)
+        takes = pa.array(np.concatenate([of_item, bare]))
     own_names = {field.name for field in table.fields}
 
     def column(field: Field) -> pa.Array | pa.ChunkedArray:
         name = field.name
-        if field is DATE:
-            return messages.column(STORED_AT.name).cast(pa.date32()).take(takes)
-        if name in FROM_RAW:
-            return messages.column(name).cast(type_of(field.type)).take(takes)
         if table.is_list and (field is IDX or name in own_names):
             return items[name]
-        return fields[name].take(takes) if table.is_list else fields[name]
+        if field is DATE:
+            of_messages = messages.column(STORED_AT.name).cast(pa.date32())
+        elif name in FROM_RAW:
+            of_messages = messages.column(name).cast(type_of(field.type))
+        else:
+            of_messages = fields[name]
+        return of_messages if takes is None else of_messages.take(takes)
 
     found = columns(table)
     made = pa.table([column(field) for field in found], schema=schema_of(found))
-    return made.filter(made.column(DATE.name).is_valid())
+    return chosen(made, made.column(DATE.name).is_valid())
+
+
+def chosen(rows: pa.Table, mask: pa.Array | pa.ChunkedArray) -> pa.Table:
+    """Return the rows that a mask chooses; if these are all, without a copy."""
+    return rows if pc.all(mask, skip_nulls=False).as_py() else rows.filter(mask)
 
 
 def _body_type(table: Table) -> pa.StructType:

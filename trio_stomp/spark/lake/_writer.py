@@ -20,7 +20,7 @@ from trio_stomp.spark._address import DIAG
 from trio_stomp.spark._columns import DATE, KINDS, PROGRESS, STORED_AT, schema_of
 from trio_stomp.spark._messages import GAP_UNTIL
 from trio_stomp.spark.lake._place import LakeError
-from trio_stomp.spark.lake._records import Split, split
+from trio_stomp.spark.lake._records import Split, chosen, split
 from trio_stomp.spark.lake._store import Store
 
 RAW, GAP, PROGRESS_TABLE, MESSAGES = "raw", "_gap", "progress", "messages"
@@ -105,15 +105,16 @@ class Writer:
         if not batches:
             return
         messages = pa.Table.from_batches(batches)
-        for epoch in pc.unique(messages.column("epoch")).to_pylist():
-            self._commit(epoch, messages.filter(pc.equal(messages.column("epoch"), epoch)))
+        epochs = messages.column("epoch")
+        for epoch in pc.unique(epochs).to_pylist():
+            self._commit(epoch, chosen(messages, pc.equal(epochs, epoch)))
 
     def _commit(self, epoch: str, messages: pa.Table) -> None:
         """Commit messages of one epoch."""
         self._check_order(epoch, messages)
         source = source_of(self._note_broker(epoch, messages), epoch)
         at = self._store.next(PROGRESS_TABLE, source) or 0
-        messages = messages.filter(pc.greater_equal(messages.column("offset"), at))
+        messages = since(messages, at)
         if not messages.num_rows:
             return
         if self.is_statistics:
@@ -160,11 +161,16 @@ def source_of(broker_id: str, epoch: str) -> str:
     return f"{epoch}@{broker_id}"
 
 
+def since(rows: pa.Table, at: int) -> pa.Table:
+    """Return the rows from an offset on."""
+    return chosen(rows, pc.greater_equal(rows.column("offset"), at))
+
+
 def lacking(table: pa.Table) -> Callable[[int], pa.Table | None]:
     """Return a function for the rows from an offset on, as the store asks for them."""
 
     def rows(at: int) -> pa.Table | None:
-        found = table.filter(pc.greater_equal(table.column("offset"), at)) if at else table
+        found = since(table, at)
         return dated(found) if found.num_rows else None
 
     return rows
