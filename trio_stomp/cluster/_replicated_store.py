@@ -96,14 +96,24 @@ class ReplicatedStore:
             return 0  # the former owner still writes
 
     def _catch_up(self, progress: Progress) -> Recovered:
-        """Apply the entries that the local state lacks, and return it. Rebuild it if unfit."""
+        """Apply the entries that the local state lacks, and return it. Rebuild it if unfit.
+
+        Raises:
+          Unfit: The newest snapshot does not reach the log.
+        """
         self.local.open(progress)
-        try:
-            self._read_on()
-        except Unfit:
-            self.local.renew(progress)
-            self._read_on()
-        return self.local.state()
+        renewed_at = -1
+        while True:
+            try:
+                self._read_on()
+            except Unfit:
+                self.local.renew(progress)
+                # While it was read, another node may have made a newer one and shortened the log.
+                if self.local.position == renewed_at:
+                    raise
+                renewed_at = self.local.position
+            else:
+                return self.local.state()
 
     def _read_on(self) -> None:
         """Apply the log up to this writer's epoch.

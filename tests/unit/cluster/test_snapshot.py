@@ -32,6 +32,7 @@ from trio_stomp.store import (
     Done,
     DropStream,
     Keep,
+    Progress,
     Put,
     Record,
     StoreBroken,
@@ -132,6 +133,32 @@ def test_a_node_behind_a_purge_begins_with_a_snapshot(tmp_path: Path, is_behind:
     other.purge(later)
     other.store.close()
     assert len(Member.at(tmp_path / "c", owner).open().bodies()) == 12
+
+
+def test_a_log_that_is_shortened_again_meanwhile_begins_with_a_newer_snapshot(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    owner = filled(tmp_path / "a")
+    newcomer = Member.at(tmp_path / "b", owner)
+    renew, renewed = LocalState.renew, list[int]()
+
+    def shorten() -> None:
+        snapshot = owner.write()
+        assert snapshot is not None
+        owner.purge(snapshot)
+
+    def slow(self: LocalState, progress: Progress) -> None:
+        renew(self, progress)
+        if not renewed:
+            shorten()
+        renewed.append(self.position)
+
+    shorten()
+    owner.puts(31)
+    monkeypatch.setattr(LocalState, "renew", slow)
+    newcomer.open()
+    assert newcomer.bodies() == owner.bodies()
+    assert renewed == [34, 35]
 
 
 def test_without_its_snapshot_a_log_that_was_shortened_is_refused(tmp_path: Path) -> None:
