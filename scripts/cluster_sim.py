@@ -24,7 +24,8 @@ The checks are:
 - no node ends with an error, and at the end all have the same state: that of the whole log.
 
 With partitions, instead of the first and the third, as seen by clients:
-- what has a RECEIPT arrives, until its ACK has one, and never after that;
+- what has a RECEIPT arrives, until its ACK has one, and never after that, unless it was on its way
+  while a node or the network stood still;
 - what arrives again is marked, and each sender's messages keep their order in each queue;
 - of a transaction or composite SEND over partitions, all messages arrive or none, each once, and
   what one takes from a queue is sent on once;

@@ -151,6 +151,12 @@ class Owner:
         """Return the number of SENDs that others do not have yet."""
         return len(self.server.broker.forwards.waiting)
 
+    @property
+    def asks(self) -> bool:
+        """Return whether a client waits until others have its messages."""
+        broker = self.server.broker
+        return any(client in broker.turns for client in broker.clients)
+
 
 @define(eq=False)
 class Partitions:

@@ -1,13 +1,17 @@
 """Transactions and composites over partitions: all or nothing, whoever dies at whatever step."""
 
+from collections.abc import Awaitable, Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
+import trio
 
 from tests.support.fakes import Client, Received, until
 from tests.support.files import save
 from tests.support.partitions import AFTER, BEFORE, PLACEMENT, A, B, C, Partitions, partitions
 from trio_stomp.broker import DestinationPolicy
+from trio_stomp.cluster.routing._forwarder import Lane
 
 IN_IT = {"transaction": "t"}
 STORED = {"persistent": "true"}
@@ -115,6 +119,52 @@ async def test_a_composite_over_partitions_reaches_all_of_them() -> None:
         await settled(here)
         assert waiting(here) == [2, 2, 2]
         assert [frame.body for frame in await taken(here, C, 2)] == [b"x", b"y"]
+
+
+async def transact(client: Client, receipt: str, *names: str) -> None:
+    """Commit a transaction of a SEND to each destination."""
+    await client.send("BEGIN", IN_IT)
+    for name in names:
+        await client.publish(name, receipt.encode(), headers={**IN_IT, **STORED})
+    await client.send("COMMIT", {**IN_IT, "receipt": receipt})
+
+
+async def alone(client: Client, receipt: str, *names: str) -> None:
+    """Send to each destination."""
+    for name in names:
+        headers = {"destination": name, "receipt": receipt, **STORED}
+        await client.send("SEND", headers, receipt.encode())
+
+
+LATER = [(alone, (B,)), (alone, (f"{B},{A}",)), (transact, (B,)), (transact, (C, B))]
+"""SENDs to a queue that the first coordinator forwards to, with another coordinator or none."""
+
+
+@pytest.mark.parametrize(("send", "names"), LATER)
+async def test_later_messages_of_a_client_do_not_overtake_forwarded_ones(
+    monkeypatch: pytest.MonkeyPatch,
+    send: Callable[..., Awaitable[None]],
+    names: tuple[str, ...],
+) -> None:
+    speak, may_send = Lane.speak, trio.Event()
+
+    async def held(lane: Lane, *args: Any) -> None:
+        await may_send.wait()
+        await speak(lane, *args)
+
+    monkeypatch.setattr(Lane, "speak", held)
+    async with partitions() as here:
+        client = await here.client()
+        for receipt in ("1", "2"):  # the same coordinator keeps their order
+            await transact(client, receipt, A, B)
+            await client.receive_until_receipt(receipt)
+        await send(client, "3", *names)
+        await until(lambda: any(owner.asks for owner in here.owners), 0.01)
+        assert waiting(here) == [2, 0, 0]
+        may_send.set()
+        await client.receive_until_receipt("3")
+        await settled(here)
+        assert [frame.body for frame in await taken(here, B, 3)] == [b"1", b"2", b"3"]
 
 
 async def test_a_request_to_the_broker_is_no_part_of_a_transaction() -> None:

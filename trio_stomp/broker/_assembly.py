@@ -281,6 +281,8 @@ class BrokerAssembly:
             overflow=self.overflow,
             wall=self.wall,
             log=self.log,
+            turns=self.turns,
+            timers=self.timers,
         )
 
     def _forget_route(self, destination: Destination) -> None:

@@ -266,6 +266,7 @@ class Broker(BrokerAssembly):
                 return
         if client.is_blocked:
             client.farewell = reason, forgotten
+            self.turns.awaken()  # its work may wait for others longer than the client
             return
         client.is_lost |= not client.is_refused and reason in LOST
         client.is_refused = True

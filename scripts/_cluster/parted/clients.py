@@ -17,6 +17,8 @@ PAUSE_S = 0.02, 0.3
 RETRY_S = 0.1
 PATIENCE_S = 12.0
 """The time that a client waits for RECEIPTs before it connects again."""
+LATE_S = 0.05
+"""How long after a pause or stall bytes arrive that were on their way."""
 CONNECT_S = 2.0
 KNOCK_S = 1.5
 BACKLOG = 150
@@ -130,9 +132,9 @@ class PartedClients:
         return session
 
     def _check(self, reply: Reply) -> None:
-        """End the session after an ERROR. Only the loss of the store may cause one."""
+        """End the session after an ERROR. Only the loss of a store or owner may cause one."""
         if reply.command == "ERROR":
-            if reply.headers.get("code") not in ("storage", "shutting-down"):
+            if reply.headers.get("code") not in ("storage", "shutting-down", "partition-behind"):
                 self.record.wrong(f"ERROR {reply.headers} {reply.body}")
             raise Gone
 
@@ -186,10 +188,13 @@ class PartedClients:
             await self._receipts(session, {e.body: partial(confirm, e) for e in unconfirmed})
 
     async def _transact(self, name: str, session: Session) -> None:
-        """Send messages in transactions over partitions, some of which are aborted."""
+        """Send messages alone, and in transactions over partitions, some of which are aborted."""
         self._sessions += 1
         series = f"{name} {self._sessions}"
         while await self._rest():
+            if self.chance.random() < 0.3:
+                alone = self.record.new(self.chance.choice(QUEUES), series)
+                await session.send(_send(alone, ""))
             places = [self.chance.choice(QUEUES) for _ in range(self.chance.randint(2, 4))]
             whole = self._whole(series, places)
             frames = "".join(_send(each, "transaction:t\n") for each in whole.messages)
@@ -219,9 +224,7 @@ class PartedClients:
 
     def _whole(self, series: str, places: Sequence[str]) -> Whole:
         """Return the new messages of a transaction or composite."""
-        # Those with another coordinator may overtake it.
-        of = series, self.fleet.placement.of(places[0])
-        return self.record.whole([self.record.new(place, of) for place in places])
+        return self.record.whole([self.record.new(place, series) for place in places])
 
     # --- consumers --------------------------------------------------------------------------------
 
@@ -233,7 +236,8 @@ class PartedClients:
 
     def _take(self, place: str, reply: Reply, last: dict[Hashable, int]) -> Sent | None:
         is_marked = reply.headers.get("redelivered") == "true"
-        return self.record.deliver(place, reply.body, last, is_marked=is_marked)
+        is_late = trio.current_time() < self.fleet.streets.went_on_at + LATE_S
+        return self.record.deliver(place, reply.body, last, is_marked=is_marked, is_late=is_late)
 
     async def _consume(self, place: str, session: Session) -> None:
         """Receive messages of a queue, and acknowledge them."""
@@ -281,9 +285,10 @@ class PartedClients:
                     moving[ack] = taken, await self._move_on(session, series, taken, ack)
 
     async def _move_on(self, session: Session, series: str, origin: Sent, ack: str) -> Whole:
-        of = series, self.fleet.placement.of(HOP)
         places = [self.chance.choice(QUEUES) for _ in range(2)]
-        whole = self.record.whole([self.record.new(place, of, origin=origin) for place in places])
+        whole = self.record.whole(
+            [self.record.new(place, series, origin=origin) for place in places]
+        )
         whole.state = COMMITTING
         header = f"transaction:{ack}\n"
         frames = "".join(_send(each, header) for each in whole.messages)

@@ -84,6 +84,8 @@ class Streets(Network):
     """Those of each machine."""
     doors: dict[tuple[str, int], Door] = field(factory=dict)
     """The ports of each machine."""
+    went_on_at: float = -math.inf
+    """When bytes that a pause of a node or a stall had held went on."""
 
     def open_door(self, machine: str, port: int) -> Door:
         """Return a new port of a machine."""
@@ -115,6 +117,7 @@ class Streets(Network):
             self.at(late_s, self._hasten, link)
 
     def _hasten(self, link: Link) -> None:
+        self.went_on_at = trio.current_time()
         link.faults = Faults(delay_s=self.chance.uniform(0, LONG_S))
 
     def stall(self, machine: str, seconds: float) -> None:

@@ -113,6 +113,11 @@ class PartedFleet(Fleet):
             self.streets.ways[machine.name].drop()
         super().kill(machine, disk)
 
+    def go_on(self, machine: Machine) -> None:
+        """Implement ``Fleet.go_on``."""
+        super().go_on(machine)
+        self.streets.went_on_at = trio.current_time()
+
     def owners(self) -> Mapping[int, Machine]:
         """Return the machine whose node owns each partition, as far as that node knows."""
         found: dict[int, Machine] = {}

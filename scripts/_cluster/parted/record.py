@@ -93,7 +93,13 @@ class Record:
         return found
 
     def deliver(
-        self, place: str, body: str, last: dict[Hashable, int], *, is_marked: bool
+        self,
+        place: str,
+        body: str,
+        last: dict[Hashable, int],
+        *,
+        is_marked: bool,
+        is_late: bool = False,
     ) -> Sent | None:
         """Check a delivery.
 
@@ -102,17 +108,19 @@ class Record:
           body: The message.
           last: The numbers that this consumer has got last, by series.
           is_marked: Whether it has ``redelivered:true``.
+          is_late: It may have been on its way while a node or the network stood still. So others
+            may have received and acknowledged it since.
         """
         self.deliveries += 1
         sent = self.sent.get(f"{place} {body}")
         if sent is None:
             self.wrong(f"{place} has {body!r}, which nobody sent there")
             return None
-        if sent.is_acked:
+        if sent.is_acked and not is_late:
             self.wrong(f"{place} delivers {body} after the RECEIPT of its ACK")
         if sent.is_seen:
             self.repeated += 1
-            if not is_marked:
+            if not (is_marked or is_late):
                 self.wrong(f"{place} delivers {body} again, without a mark")
         else:
             self.waiting -= 1

@@ -148,7 +148,7 @@ def run(*bodies: bytes, head: Head | None = None) -> FrameRun:
 
 def block() -> Head:
     head = Head("SEND", (("destination", "/queue/q"),), -1, "/queue/q")
-    head.plan = Routed((0,))
+    head.plan = Routed((0,), (0,))
     return head
 
 

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 from attrs import define, evolve, field
 
 from trio_stomp.base import CloseReason, Identity, MemoryBudget, ProtocolError, Quota, noop
-from trio_stomp.broker.delivery import Client, WallTime
+from trio_stomp.broker.delivery import Client, Stop, Timers, Turns, WallTime, Work
 from trio_stomp.broker.durability import Log
 from trio_stomp.broker.headers import (
     ELSEWHERE,
@@ -34,6 +34,8 @@ if TYPE_CHECKING:
 
 FORWARDS = "forwards:"
 """Their place in the store."""
+PATIENCE_S = 10.0
+"""How long a client waits for others to have its messages, before it may send to them itself."""
 
 
 def check_none(places: "Mapping[tuple[str, int], PlaceState]") -> None:
@@ -66,6 +68,7 @@ class Forward:
       owner: The sender; None = the broker.
       quota: The quota charged for them.
       cost: Bytes charged for them.
+      client: The sender's connection; None = it had ended when this broker began.
     """
 
     destination: str
@@ -75,6 +78,7 @@ class Forward:
     owner: Identity | None
     quota: Quota | None
     cost: int
+    client: Client | None = None
 
 
 @define(eq=False, repr=False)
@@ -85,6 +89,8 @@ class Forwards:
       dialect: The dialect of clients.
       max_destination_bytes: The longest name of a destination.
       log: The log; None = there is no store, so that nothing is for others.
+      turns: Lets clients wait for later turns.
+      timers: Ends their waiting.
       waiting: Stored messages that others do not have yet, in the order of their SENDs.
       is_elsewhere: Returns whether another broker has a destination; None = there is no other.
       on_new: Called when messages are stored, to send them on.
@@ -96,9 +102,13 @@ class Forwards:
     overflow: Overflow
     wall: WallTime
     log: Log | None
+    turns: Turns
+    timers: Timers
     waiting: dict[Forward, None] = field(factory=dict)
     is_elsewhere: Callable[[str], bool] | None = None
     on_new: Callable[[Forward], None] = noop
+    _by_client: dict[Client, dict[Forward, None]] = field(factory=dict)
+    """The same, of connected clients."""
 
     def lacks(self, name: str) -> bool:
         """Return whether another broker has a destination."""
@@ -184,7 +194,7 @@ class Forwards:
             must_retry=client is None,
         )
         ids = range(first, first + len(bodies))
-        item = self._forward(head, bodies, ids, owner=owner, quota=quota, cost=cost)
+        item = self._forward(head, bodies, ids, owner=owner, quota=quota, cost=cost, client=client)
         log.when_safe(_Stored(self, item, client))
         return log.stored
 
@@ -212,14 +222,60 @@ class Forwards:
         owner: Identity | None,
         quota: Quota | None,
         cost: int,
+        client: Client | None = None,
     ) -> Forward:
         ((name, own),) = make_plan(head, self.dialect).heads_by_name(head)
-        return Forward(name, own, bodies, ids, owner=owner, quota=quota, cost=cost)
+        return Forward(name, own, bodies, ids, owner=owner, quota=quota, cost=cost, client=client)
+
+    def add(self, item: Forward) -> None:
+        """Add stored messages, which may be sent on."""
+        self.waiting[item] = None
+        if item.client is not None:
+            self._by_client.setdefault(item.client, {})[item] = None
+        self.on_new(item)
+
+    def until_sent(self, client: Client, now: float) -> Work:
+        """Wait until others have all stored messages of a client, or it is gone.
+
+        Then it can send to these others itself without overtaking them.
+
+        Raises:
+          ProtocolError: They do not accept them for too long.
+        """
+        if client not in self._by_client:
+            return
+
+        def give_up(_now: float) -> None:
+            self.turns.awaken()
+
+        until = now + PATIENCE_S
+        timer = self.timers.call_at(until, give_up)
+        try:
+            while (own := self._by_client.get(client)) and not client.is_gone:
+                if self.turns.now >= until:
+                    name = next(iter(own)).destination
+                    raise ProtocolError(
+                        "partition-behind",
+                        f"for {PATIENCE_S:g} s the partition of {name[:80]} has not accepted"
+                        " messages of an earlier transaction of this connection, which later ones"
+                        " must not overtake: connect and send again when it accepts messages",
+                        reason=CloseReason.LIMIT_EXCEEDED,
+                    )
+                self.turns.stop(Stop.BLOCKED)
+                yield
+        finally:
+            self.timers.cancel(timer)
 
     def finish(self, item: Forward) -> None:
-        """Forget messages that all others have, also in the store."""
+        """Forget messages that others have, also in the store."""
         assert self.log is not None
         del self.waiting[item]
+        if item.client is not None:
+            own = self._by_client[item.client]
+            del own[item]
+            if not own:
+                del self._by_client[item.client]
+                self.turns.awaken()
         self.log.finish_all(list(item.ids))
         self.memory.give_kept(item.cost, item.quota)
 
@@ -234,8 +290,7 @@ class _Stored:
 
     def commit(self, _now: float) -> None:
         """Implement ``Effect.commit``."""
-        self.forwards.waiting[self.item] = None
-        self.forwards.on_new(self.item)
+        self.forwards.add(self.item)
 
     def withdraw(self, _now: float) -> None:
         """Implement ``Effect.withdraw``."""

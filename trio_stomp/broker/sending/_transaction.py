@@ -62,6 +62,10 @@ class TransactionCommitter:
         Raises:
           ProtocolError: an action is not allowed, or does not fit. Nothing has been carried out.
         """
+        if not event.actions:
+            yield from self.publisher.forwards.until_sent(client, now)
+            if client.is_gone:
+                return  # a RECEIPT could still reach it, and would be wrong
         planned = Planned(transaction_matches=TransactionMatches(self.overflow.memory, is_of_one))
         try:
             actions = [part for each in event.actions for part in self._parts(client, each)]

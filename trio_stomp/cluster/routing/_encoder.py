@@ -46,12 +46,14 @@ class Routed:
 
     Args:
       partitions: The partitions to which its SENDs go.
+      goals: The partitions of all its destinations.
       lead: Command and headers, for owners in other processes.
       copy: The block for the owner in this process, which keeps a plan of its own there.
       owner: This owner.
     """
 
     partitions: tuple[int, ...]
+    goals: tuple[int, ...]
     lead: bytes = b""
     copy: Head | None = None
     owner: object = None

@@ -140,7 +140,11 @@ class Placement:
 
         Temporary destinations of the sender itself, and requests to the broker, are for any.
         """
-        return not name.startswith((_DIAG, *_TEMPORARY)) and self.of(name) != partition
+        return not _is_anywhere(name) and self.of(name) != partition
+
+    def goals(self, names: Sequence[str]) -> tuple[int, ...]:
+        """Return the partitions to which SENDs to destinations go, except those for any."""
+        return tuple({self.of(name) for name in names if not _is_anywhere(name)})
 
     def targets(self, name: str, headers: Headers) -> tuple[int, ...]:
         """Return the partitions to which a SEND to a destination goes.
@@ -220,6 +224,11 @@ class Placement:
 
     def _hash(self, subject: str) -> int:
         return crc32(subject.encode()) % self.partitions
+
+
+def _is_anywhere(name: str) -> bool:
+    """Return whether any partition takes SENDs to a destination."""
+    return name.startswith((_DIAG, *_TEMPORARY))
 
 
 def _compiled(text: str) -> Pattern | str:

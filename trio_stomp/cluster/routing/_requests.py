@@ -64,8 +64,8 @@ class Requests:
 
     # SEND.
 
-    def _plan(self, head: Head) -> tuple[int, ...]:
-        """Return the partitions of SENDs with a header block.
+    def _plan(self, head: Head) -> Routed:
+        """Return the plan of SENDs with a header block.
 
         Raises:
           ProtocolError: The destination is invalid.
@@ -75,19 +75,53 @@ class Requests:
             names = resolve(head.destination or "", self.dialect, routing_of(head.headers))
             # The owner that has the first one sends a composite on.
             partitions = self.placement.targets(names[0], head.headers)
-            found = head.plan = Routed(partitions)
-        return found.partitions
+            found = head.plan = Routed(partitions, self.placement.goals(names))
+        return found
 
     def send(self, route: Route, run: FrameRun) -> bool:
         """Route a run of SENDs. Return False if it must wait for earlier frames."""
-        partitions = self._plan(run.head)
-        if route.is_ahead(partitions):
+        plan = self._plan(run.head)
+        partitions = plan.partitions
+        if route.is_ahead(partitions) or self._overtakes(route, partitions[0], plan.goals):
             return False
+        if len(plan.goals) > 1:
+            self._note_sent_on(route, partitions[0], plan.goals)
         for _, name in run.receipts:
             self.owners.expect(route, partitions, Awaited(name, len(partitions), is_asked=True))
         for partition in partitions:
             self.owners.add(route, partition, run)
         return True
+
+    def _note_sent_on(self, route: Route, coordinator: int, goals: Iterable[int]) -> None:
+        """Note that a coordinator sends messages on to other partitions."""
+        route.behind.update({each: coordinator for each in goals if each != coordinator})
+
+    def _overtakes(self, route: Route, coordinator: int, goals: Iterable[int]) -> bool:
+        """Return whether SENDs may overtake messages that another coordinator sends on.
+
+        If so, this coordinator is asked to confirm when it has none of the client any more.
+        """
+        if not route.behind:
+            return False
+        if route.behind_until is not None:
+            asked, awaited = route.behind_until
+            if awaited.upstreams:
+                return True
+            route.behind_until = None
+            route.behind = {goal: each for goal, each in route.behind.items() if each != asked}
+        for goal in goals:
+            other = route.behind.get(goal, coordinator)
+            if other != coordinator:
+                awaited = Awaited(INTERNAL, 1, is_asked=False)
+                route.behind_until = other, awaited
+                self.owners.expect(route, (other,), awaited)
+                name = INTERNAL.decode()
+                while name in route.transactions:
+                    name += name
+                # Without actions, it is confirmed when the client's messages are sent on.
+                self.owners.add(route, other, Committed((), INTERNAL, name))
+                return True
+        return False
 
     # SUBSCRIBE, UNSUBSCRIBE.
 
@@ -215,21 +249,25 @@ class Requests:
         runs = [each for each in event.actions if isinstance(each, FrameRun)]
         plans = [self._plan(run.head) for run in runs]
         begun = route.transactions.get(transaction)
-        wanted = dict.fromkeys(partition for each in plans for partition in each)
+        wanted = dict.fromkeys(partition for each in plans for partition in each.partitions)
         if not event.actions:
             if event.receipt is not None:
                 route.answer(event.receipt)
             return True
         partition = next(iter(wanted), 0) if begun is None else begun
         for run, each in zip(runs, plans, strict=True):
-            if run.head.destination in REQUESTS and each != (partition,):
+            if run.head.destination in REQUESTS and each.partitions != (partition,):
                 raise Apart(
                     f"transaction:{transaction}",
-                    each,
+                    each.partitions,
                     f"is carried out in {partition}: send requests to the broker outside of it",
                 )
-        if route.is_ahead((partition,)) or not self._may_commit(route, event, partition):
+        goals = {goal for each in plans for goal in each.goals}
+        if route.is_ahead((partition,)) or self._overtakes(route, partition, goals):
             return False
+        if not self._may_commit(route, event, partition):
+            return False
+        self._note_sent_on(route, partition, goals)
         route.asked = None
         route.transactions.pop(transaction, None)
         receipts = [receipt for run in runs for receipt in run.receipts]
@@ -250,7 +288,7 @@ class Requests:
             parts: dict[int, list[Head]] = {}
             for each in event.actions:
                 if isinstance(each, FrameRun):
-                    (partition, *_) = self._plan(each.head)
+                    (partition, *_) = self._plan(each.head).partitions
                     parts.setdefault(partition, []).append(each.head)
             parts.pop(coordinator, None)
             awaited = Awaited(INTERNAL, sum(map(len, parts.values())), is_asked=False)

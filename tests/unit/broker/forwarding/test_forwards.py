@@ -178,6 +178,51 @@ def test_while_the_store_is_away_nothing_is_kept(core: DurableBench) -> None:
     core.log.refusal = ""
 
 
+def test_an_empty_commit_waits_until_others_have_what_its_client_sent(core: DurableBench) -> None:
+    sender, other = core.actor(), core.actor()
+    sender.commits(run_of(FAR, ["a"]), run_of(FARTHER, ["b"]))
+    other.commits(run_of(FAR, ["c"]))
+    assert commands(sender) == commands(other) == ["RECEIPT"]
+    first, second, _ = core.broker.forwards.waiting
+    sender.commits(receipt=b"sent")
+    for each in (second, first):
+        assert commands(sender) == []
+        core.broker.forwards.finish(each)
+        core.turn()
+    (receipt,) = sender.frames()
+    assert receipt.get("receipt-id") == "sent"
+    sender.commits(receipt=b"again")
+    assert commands(sender) == ["RECEIPT"]
+
+
+def test_it_is_refused_if_they_do_not_accept_it_for_long(core: DurableBench) -> None:
+    sender = core.actor()
+    sender.commits(run_of(FAR, ["a"]))
+    assert commands(sender) == ["RECEIPT"]
+    sender.commits(receipt=None)
+    core.passes(9)
+    assert commands(sender) == []
+    core.passes(1)
+    error = sender.error()
+    assert error.get("code") == "partition-behind"
+    assert f"the partition of {FAR} has not accepted" in (error.get("message") or "")
+
+
+def test_a_client_that_leaves_meanwhile_is_forgotten(core: DurableBench) -> None:
+    sender = core.actor()
+    sender.subscribes(Q, ack="client")
+    core.actor().sends(Q, "job")
+    assert sender.bodies() == ["job"]
+    sender.commits(run_of(FAR, ["a"]))
+    sender.commits()
+    core.turn()
+    sender.is_gone()
+    core.turn()
+    assert commands(sender) == ["RECEIPT"]  # that of the first transaction
+    assert core.reader(Q).bodies() == ["job"]
+    assert len(kept(core)) == 1
+
+
 def test_the_brokers_own_answers_are_sent_on(core: DurableBench) -> None:
     core.broker.publisher.send_for(run_of(FAR, ["answer"]), None, core.now)
     core.turn()
