@@ -266,7 +266,7 @@ class Broker(BrokerAssembly):
                 return
         if client.is_blocked:
             client.farewell = reason, forgotten
-            self.turns.awaken()  # its work may wait for others longer than the client
+            self.turns.resume(client)  # its work may wait for others, and need not now
             return
         client.is_lost |= not client.is_refused and reason in LOST
         client.is_refused = True

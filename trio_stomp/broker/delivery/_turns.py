@@ -23,7 +23,7 @@ class Stop(Enum):
     """Why a work ends its share early."""
 
     BLOCKED = auto()
-    """It waits until ``Turns.awaken``."""
+    """It waits until ``Turns.awaken`` or ``Turns.resume``."""
     BEHIND = auto()
     """Other waiting works must go first."""
 
@@ -94,7 +94,7 @@ class Turns:
     _waiting: "OrderedDict[object, tuple[Client | None, Work]]" = field(factory=OrderedDict)
     """Unfinished works, by client. The key of a work without a client is the work."""
     _blocked: "OrderedDict[Client, Work]" = field(factory=OrderedDict)
-    """Works that wait for ``awaken``."""
+    """Works that wait for ``awaken`` or ``resume``."""
     _stop: Stop | None = None
     """Why the current work ends its share early."""
 
@@ -144,6 +144,11 @@ class Turns:
             self.wait(client, work)
         self._blocked.clear()
         return True
+
+    def resume(self, client: "Client") -> None:
+        """Resume the blocked work of a client, if it has one."""
+        if (work := self._blocked.pop(client, None)) is not None:
+            self.wait(client, work)
 
     def catch_up(self, host: TurnsHost, now: float) -> None:
         """Continue waiting works, one after the other, while there is time."""

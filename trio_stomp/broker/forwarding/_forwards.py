@@ -244,12 +244,8 @@ class Forwards:
         """
         if client not in self._by_client:
             return
-
-        def give_up(_now: float) -> None:
-            self.turns.awaken()
-
         until = now + PATIENCE_S
-        timer = self.timers.call_at(until, give_up)
+        timer = self.timers.call_at(until, lambda _: self.turns.resume(client))
         try:
             while (own := self._by_client.get(client)) and not client.is_gone:
                 if self.turns.now >= until:
@@ -275,7 +271,7 @@ class Forwards:
             del own[item]
             if not own:
                 del self._by_client[item.client]
-                self.turns.awaken()
+                self.turns.resume(item.client)
         self.log.finish_all(list(item.ids))
         self.memory.give_kept(item.cost, item.quota)
 
