@@ -99,7 +99,7 @@ class Requests:
     def _overtakes(self, route: Route, coordinator: int, goals: Iterable[int]) -> bool:
         """Return whether SENDs may overtake messages that another coordinator sends on.
 
-        If so, this coordinator is asked to confirm when it has none of the client any more.
+        If so, it is asked to confirm when it has none of the client any more.
         """
         if not route.behind:
             return False
@@ -112,16 +112,19 @@ class Requests:
         for goal in goals:
             other = route.behind.get(goal, coordinator)
             if other != coordinator:
-                awaited = Awaited(INTERNAL, 1, is_asked=False)
-                route.behind_until = other, awaited
-                self.owners.expect(route, (other,), awaited)
-                name = INTERNAL.decode()
-                while name in route.transactions:
-                    name += name
-                # Without actions, it is confirmed when the client's messages are sent on.
-                self.owners.add(route, other, Committed((), INTERNAL, name))
+                self._ask_when_sent(route, other)
                 return True
         return False
+
+    def _ask_when_sent(self, route: Route, coordinator: int) -> None:
+        """Ask for a confirmation when the client's messages are sent on: COMMIT without actions."""
+        awaited = Awaited(INTERNAL, 1, is_asked=False)
+        route.behind_until = coordinator, awaited
+        self.owners.expect(route, (coordinator,), awaited)
+        name = INTERNAL.decode()
+        while name in route.transactions:
+            name += name
+        self.owners.add(route, coordinator, Committed((), INTERNAL, name))
 
     # SUBSCRIBE, UNSUBSCRIBE.
 
