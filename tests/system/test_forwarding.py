@@ -12,6 +12,7 @@ from tests.support.files import save
 from tests.support.partitions import AFTER, BEFORE, PLACEMENT, A, B, C, Partitions, partitions
 from trio_stomp.broker import DestinationPolicy
 from trio_stomp.cluster.routing._forwarder import Lane
+from trio_stomp.cluster.routing._upstream import Upstream
 
 IN_IT = {"transaction": "t"}
 STORED = {"persistent": "true"}
@@ -165,6 +166,33 @@ async def test_later_messages_of_a_client_do_not_overtake_forwarded_ones(
         await client.receive_until_receipt("3")
         await settled(here)
         assert [frame.body for frame in await taken(here, B, 3)] == [b"1", b"2", b"3"]
+
+
+@pytest.mark.parametrize(("send", "names"), [(alone, (f"{A},{B}",)), (transact, (A, B))])
+async def test_forwarded_messages_do_not_overtake_earlier_ones_that_were_sent_alone(
+    monkeypatch: pytest.MonkeyPatch,
+    send: Callable[..., Awaitable[None]],
+    names: tuple[str, ...],
+) -> None:
+    held: list[Upstream] = []
+    with monkeypatch.context() as patch:
+        flush = Upstream.flush
+        patch.setattr(
+            Upstream, "flush", lambda self: held.append(self) if self.partition else flush(self)
+        )
+        async with partitions() as here:
+            client = await here.client()
+            await alone(client, "1", B)
+            await send(client, "2", *names)
+            await until(lambda: bool(held) and len(held[0]._events) == 2, 0.01)
+            assert waiting(here) == [0, 0, 0]
+            patch.undo()
+            held[0].flush()
+            await client.receive_until_receipt("1")
+            await client.receive_until_receipt("2")
+            await settled(here)
+            assert waiting(here) == [1, 2, 0]
+            assert [frame.body for frame in await taken(here, B, 2)] == [b"1", b"2"]
 
 
 async def test_a_request_to_the_broker_is_no_part_of_a_transaction() -> None:

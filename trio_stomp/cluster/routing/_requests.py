@@ -84,47 +84,43 @@ class Requests:
         partitions = plan.partitions
         if route.is_ahead(partitions) or self._overtakes(route, partitions[0], plan.goals):
             return False
-        if len(plan.goals) > 1:
-            self._note_sent_on(route, partitions[0], plan.goals)
         for _, name in run.receipts:
             self.owners.expect(route, partitions, Awaited(name, len(partitions), is_asked=True))
         for partition in partitions:
             self.owners.add(route, partition, run)
         return True
 
-    def _note_sent_on(self, route: Route, coordinator: int, goals: Iterable[int]) -> None:
-        """Note that a coordinator sends messages on to other partitions."""
-        route.behind.update({each: coordinator for each in goals if each != coordinator})
-
     def _overtakes(self, route: Route, coordinator: int, goals: Iterable[int]) -> bool:
-        """Return whether SENDs may overtake messages that another coordinator sends on.
+        """Return whether SENDs may overtake earlier ones that went another way to a partition.
 
-        If so, it is asked to confirm when it has none of the client any more.
+        If so, the owner that took the earlier ones is asked to confirm that they have arrived.
         """
-        if not route.behind:
-            return False
-        if route.behind_until is not None:
-            asked, awaited = route.behind_until
+        ways = route.ways
+        if route.passing is not None:
+            asked, awaited = route.passing
             if awaited.upstreams:
                 return True
-            route.behind_until = None
-            route.behind = {goal: each for goal, each in route.behind.items() if each != asked}
+            route.passing = None
+            ways = route.ways = {goal: way for goal, way in ways.items() if way != asked}
         for goal in goals:
-            other = route.behind.get(goal, coordinator)
-            if other != coordinator:
-                self._ask_when_sent(route, other)
+            way = ways.setdefault(goal, coordinator)
+            if way != coordinator:
+                self._ask_when_passed(route, way)
                 return True
         return False
 
-    def _ask_when_sent(self, route: Route, coordinator: int) -> None:
-        """Ask for a confirmation when the client's messages are sent on: COMMIT without actions."""
+    def _ask_when_passed(self, route: Route, partition: int) -> None:
+        """Ask an owner to confirm that it has the client's messages, and none of them for others.
+
+        That is what the RECEIPT of a COMMIT without actions says.
+        """
         awaited = Awaited(INTERNAL, 1, is_asked=False)
-        route.behind_until = coordinator, awaited
-        self.owners.expect(route, (coordinator,), awaited)
+        route.passing = partition, awaited
+        self.owners.expect(route, (partition,), awaited)
         name = INTERNAL.decode()
         while name in route.transactions:
             name += name
-        self.owners.add(route, coordinator, Committed((), INTERNAL, name))
+        self.owners.add(route, partition, Committed((), INTERNAL, name))
 
     # SUBSCRIBE, UNSUBSCRIBE.
 
@@ -270,7 +266,6 @@ class Requests:
             return False
         if not self._may_commit(route, event, partition):
             return False
-        self._note_sent_on(route, partition, goals)
         route.asked = None
         route.transactions.pop(transaction, None)
         receipts = [receipt for run in runs for receipt in run.receipts]

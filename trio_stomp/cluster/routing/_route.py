@@ -46,8 +46,9 @@ class Route:
       receipts: The outstanding RECEIPTs, in the order of its frames.
       subscriptions: The partitions of its subscriptions by id; by NUL and destination without one.
       transactions: The partition of each open transaction with an ACK.
-      behind: For each partition, the coordinator that may still have this client's messages for it.
-      behind_until: The confirmation that a coordinator has sent on all messages, and this one.
+      ways: For each partition, the one whose owner took the last messages for it: the same, or a
+        coordinator that sends them on.
+      passing: A partition whose owner was asked to confirm that all these have arrived.
       asked: A COMMIT of which other owners were asked whether the client may send to them, and
         their answers.
       cumulative: Subscriptions with cumulative ACKs over several partitions.
@@ -63,8 +64,8 @@ class Route:
     receipts: deque[Awaited] = field(factory=deque)
     subscriptions: dict[str, tuple[int, ...]] = field(factory=dict)
     transactions: dict[str, int] = field(factory=dict)
-    behind: dict[int, int] = field(factory=dict)
-    behind_until: tuple[int, Awaited] | None = None
+    ways: dict[int, int] = field(factory=dict)
+    passing: tuple[int, Awaited] | None = None
     asked: tuple[Committed, Awaited] | None = None
     cumulative: Cumulative = field(init=False)
     is_waiting: bool = False
