@@ -7,7 +7,7 @@ import pytest
 from tests.support.core import Actor, run_of
 from tests.support.durable_fakes import DurableBench
 from tests.support.owners import ALICE, Q, enters, rules
-from trio_stomp.base import MemoryBudget
+from trio_stomp.base import MemoryBudget, ProtocolError
 from trio_stomp.broker.forwarding import check_none
 from trio_stomp.store import PlaceState, StoreError
 
@@ -162,6 +162,8 @@ def test_without_memory_nothing_is_kept() -> None:
     other = core.actor()
     other.sends(f"{Q},{FAR}", "c" * 30_000)
     assert other.error().get("code") == "memory-limit"
+    with pytest.raises(ProtocolError, match="memory"):
+        core.broker.publisher.send_for(run_of(FAR, ["d" * 30_000]), None, core.now)
     assert kept(core) == []
     core.ends()
 
