@@ -32,7 +32,7 @@ from trio_stomp.cluster import (
 from trio_stomp.cluster.routing import MAX_PARTITIONS, Forwarder, Placement, Router, make_core
 from trio_stomp.config import Settings
 from trio_stomp.diag import Figures, Reporter
-from trio_stomp.nats import JetStream, NatsClient, NatsError, open_client
+from trio_stomp.nats import JetStream, NatsError, open_client
 from trio_stomp.server import Changes, Entrance, EventFeed, Server, ServerEvent, ServerHandle
 from trio_stomp.startup._alike import digests
 from trio_stomp.startup._engine_access import nats_options
@@ -103,8 +103,7 @@ async def _serve_layout(
     for number in range(layout.partitions):
         names = ClusterNames(options.cluster_name, number)
         owner_link, owner_contact = await open_link(settings, number, stack, tls)
-        core = partial(make_core, placement, number)
-        ours = evolve(embedding, feed=EventFeed(), make_core=core)
+        ours = evolve(embedding, feed=EventFeed(), make_core=partial(make_core, placement, number))
         hosts.append(
             Host(
                 settings,
@@ -135,7 +134,8 @@ async def _serve_layout(
         entrances.append(Entrance(link, "off", contact.secret.encode(), tls))
         peers = Peers(contact, Dialer(tls).connect)
         ours = evolve(embedding, entrances=entrances, node=handle)
-        front = Front(client, settings, ours, nodes, placement=placement, hosts=hosts, peers=peers)
+        events = NodeEvents(client, first.names.events, contact.node, lambda: first.server)
+        front = Front(events, settings, ours, nodes, placement=placement, hosts=hosts, peers=peers)
         handle.on_reload = partial(_reload, front, hosts)
         try:
             await _run(front, jetstream, handle, task_status)
@@ -190,7 +190,7 @@ class Front:
     """The router of a node, and its server.
 
     Args:
-      client: The client of the cluster's servers.
+      events: The events of all nodes.
       settings: The settings of the node.
       embedding: The router's server, with the entrances for clients.
       nodes: Those of the partitions, in order.
@@ -199,20 +199,14 @@ class Front:
       peers: The routers of all nodes.
     """
 
-    client: NatsClient
+    events: NodeEvents
     settings: Settings
     embedding: Embedding
     nodes: list[Node]
     placement: Placement
     hosts: Sequence[Host]
     peers: Peers
-    events: NodeEvents = field(init=False)
     handle: ServerHandle = field(init=False)
-
-    def __attrs_post_init__(self) -> None:
-        first = self.hosts[0]
-        node, subject = first.contact.node, first.names.events
-        self.events = NodeEvents(self.client, subject, node, lambda: first.server)
 
     async def serve(self, tasks: trio.Nursery, started: trio.TaskStatus[ServerHandle]) -> None:
         """Serve clients until the handle is stopped.
