@@ -20,8 +20,8 @@ from _crash.broker import NotReady
 from _crash.link import Gone, Link
 
 QUEUE = "/queue/orders"
-MESSAGES = 2000
-KILLED_AT = 700
+MESSAGES = 1000
+KILLED_AT = 350
 
 
 def main(argv: Sequence[str] | None = None) -> int:

@@ -30,7 +30,7 @@ TUTORIAL = "start/tutorial.md"
 PAGES = ("../README.md", *sorted(path.relative_to(DOCS).as_posix() for path in DOCS.rglob("*.md")))
 
 # Only something broken takes so long.
-PATIENCE_S = 60
+PATIENCE_S = 180
 
 # Replacements for the text of the pages, in order.
 PLACEHOLDERS = {
