@@ -194,7 +194,8 @@ class Forwards:
             must_retry=client is None,
         )
         ids = range(first, first + len(bodies))
-        item = self._forward(head, bodies, ids, owner=owner, quota=quota, cost=cost, client=client)
+        ((name, own),) = self.plan(head).heads_by_name(head)
+        item = Forward(name, own, bodies, ids, owner=owner, quota=quota, cost=cost, client=client)
         log.when_safe(_Stored(self, item, client))
         return log.stored
 
@@ -210,22 +211,10 @@ class Forwards:
         """Restore stored messages. Arguments as those of ``Forward``."""
         cost = cost_alone(head, len(bodies), sum(map(len, bodies)))
         self.memory.force_kept(cost, quota)
-        item = self._forward(head, bodies, ids, owner=owner, quota=quota, cost=cost)
-        self.waiting[item] = None
-
-    def _forward(
-        self,
-        head: Head,
-        bodies: Sequence[bytes],
-        ids: Sequence[int],
-        *,
-        owner: Identity | None,
-        quota: Quota | None,
-        cost: int,
-        client: Client | None = None,
-    ) -> Forward:
+        # Accepted under other limits, perhaps: they are not checked again.
         ((name, own),) = make_plan(head, self.dialect).heads_by_name(head)
-        return Forward(name, own, bodies, ids, owner=owner, quota=quota, cost=cost, client=client)
+        item = Forward(name, own, bodies, ids, owner=owner, quota=quota, cost=cost)
+        self.waiting[item] = None
 
     def add(self, item: Forward) -> None:
         """Add stored messages, which may be sent on."""
