@@ -21,7 +21,7 @@ from pathlib import Path
 import nats
 import trio
 from _cluster.machines import Machine, nats_server
-from _crash.broker import free_port
+from _crash.ports import free_port
 
 from trio_stomp.nats import Address, JetStream, NatsOptions, Puller, open_client
 

@@ -12,7 +12,8 @@ during its start, and restarted with the same data. At the end all queues are dr
 - no message with a RECEIPT is lost, except with ``ack:auto`` those in delivery at a kill;
 - none is delivered again after the RECEIPT of its ACK, and none twice without a kill in between;
 - the messages of one producer reach each consumer in order;
-- a transaction is delivered as a whole or not at all, and a message moved in one is moved once;
+- a transaction is delivered as a whole or not at all, also if it sends to queues, to a durable
+  subscription and to a stream; and a message moved in one is moved once;
 - after the drain nothing is left;
 - after some kills, an export contains all messages that are consumed only in the drain.
 
@@ -32,11 +33,12 @@ import sys
 import tempfile
 import threading
 import time
+from _crash.ports import free_port
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 
-from _crash.broker import Broker, NotReady, bad_lines, exported, free_port
-from _crash.cast import DEEP, Cast
+from _crash.broker import Broker, NotReady, bad_lines, exported
+from _crash.cast import DEEP, LOGGED, Cast
 from _crash.clients import Client
 from _crash.ledger import Ledger
 
@@ -66,7 +68,9 @@ class Harness:
         self.data.mkdir(exist_ok=True)
         self.ledger = Ledger(LAZY_S)
         self.port = args.port or free_port()
-        self.cast = Cast(self.port, self.ledger)
+        self.cast = Cast(self.port, self.ledger, has_log=True)
+        self.config = work / "broker.toml"
+        self.config.write_text(f'[destinations."{LOGGED}"]\nstream = true\n')
         self.starts: list[float] = []
         self.kills = 0
         self.startup_kills = 0
@@ -103,6 +107,8 @@ class Harness:
             str(self.random.choice(MEMORY_BYTES)),
             "--log-level",
             "warning",
+            "--config",
+            str(self.config),
         ]
         if self.args.store == "sqlite":
             options += ["--store-url", self._target]
@@ -146,6 +152,7 @@ class Harness:
         self.starts.append(broker.wait_ready())
         stop = threading.Event()
         clients = list(self.cast.drainers(self.random.randrange(1 << 30), stop))
+        clients.append(self.cast.reader(stop))
         start_all(clients)
         deadline = time.monotonic() + DRAIN_S
         quiet = 0

@@ -4,11 +4,13 @@
     python scripts/kill_spark.py --writer spark --kills 4     the sidecar of Spark
     python scripts/kill_spark.py --storage s3                 in S3, as moto's server plays it
 
-A client subscribes and unsubscribes, so that the broker publishes events at a steady rate. A writer
-reads /stream/DIAG into tables, and beside it another process merges their files without a pause.
-Then the writer, the compaction, the broker (which keeps its data directory) and the way to the
-storage are killed with SIGKILL at random moments, one after the other. At the end the whole stream
-is written once more, in peace, to other tables; those of the killed must have the same rows.
+A client subscribes and unsubscribes, so that the broker publishes events at a steady rate, and
+sends to two topics with streams. Four writers work on one root: one reads /stream/DIAG into its
+tables, two read one topic's stream into a table each, one that of the other topic. Beside them
+another process merges the files without a pause. Then the writers, the compaction, the broker
+(which keeps its data directory) and the way to the storage are killed with SIGKILL at random
+moments, one after the other. At the end all streams are written once more, in peace, to other
+tables; those of the killed must have the same rows.
 
 The result is a table, and one line of JSON. The exit code is 0 if nothing is lost, doubled or
 changed.
@@ -26,6 +28,7 @@ import sys
 import tempfile
 import threading
 import time
+from _crash.ports import free_port
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
@@ -41,6 +44,16 @@ TOOL = (sys.executable, "-m", "trio_stomp")
 START_LIMIT_S = 600.0
 BURST_S = 0.02
 BUCKET = "killed-tables"
+DIAG, TOPICS = "/stream/DIAG", ("/topic/killed.a", "/topic/killed.b")
+USERS = (
+    (f"/stream{TOPICS[0]}", "messages"),
+    (f"/stream{TOPICS[0]}", "second"),
+    (f"/stream{TOPICS[1]}", "third"),
+)
+"""The streams of users and their tables."""
+OF_SPARK = ("", "messages")
+"""The tables that the sidecar of Spark can write: those of the statistics, and this one."""
+POLICIES = "".join(f'["{topic}"]\nstream = true\n' for topic in TOPICS)
 
 RELAY = """
 import socket, sys, threading
@@ -169,7 +182,7 @@ class Background:
 
 
 class Load(Background):
-    """Subscribes and unsubscribes: two events each time.
+    """Subscribes and unsubscribes: two events each time. And sends a message to each topic.
 
     Args:
       rate: Events in a second.
@@ -192,6 +205,9 @@ class Load(Background):
                     "SUBSCRIBE", name | {"destination": f"/topic/kill.{self.sent % 10}"}
                 )
                 connection.send("UNSUBSCRIBE", name)
+            for topic in TOPICS:
+                frame = f"SEND\ndestination:{topic}\npersistent:true\n\n{self.sent}\0"
+                connection.send_bytes(frame.encode())
             due += self._pause_s
 
 
@@ -216,12 +232,6 @@ def kill_broker(broker: Process, delay_s: float) -> None:
     broker.kill()
     time.sleep(min(2.0, delay_s / 4))
     broker.start()
-
-
-def free_port() -> int:
-    """Return a free port."""
-    with socket.create_server(("127.0.0.1", 0)) as found:
-        return int(found.getsockname()[1])
 
 
 @contextlib.contextmanager
@@ -265,11 +275,15 @@ def listens(port: int) -> bool:
     return True
 
 
-def commands(options: argparse.Namespace, out: str, url: str) -> tuple[list[str], list[str]]:
-    """Return the command of the writer, and that of its last run."""
-    is_spark = options.writer == "spark"
+def commands(
+    options: argparse.Namespace, out: str, url: str, stream: str, table: str
+) -> tuple[list[str], list[str]]:
+    """Return the command of the writer of a table, and that of its last run."""
+    is_spark = options.writer == "spark" and table in OF_SPARK
     words = [sys.executable, str(SIDECAR)] if is_spark else [*TOOL, "tables"]
-    words += ["--root", out, "--format", options.format, "--url", url]
+    words += ["--root", out, "--format", options.format, "--url", url, "--stream", stream]
+    if table and not is_spark:
+        words += ["--table", table]
     return [*words, "--interval", "0.2"], [*words, "--once"]
 
 
@@ -282,26 +296,33 @@ def experiment(options: argparse.Namespace, root: Path) -> dict[str, object]:
     chance = random.Random(options.seed)
     port = free_port()
     place = StreamAddress(f"stomp://127.0.0.1:{port}", retry_s=START_LIMIT_S)
+    policies = root / "policies.toml"
+    policies.write_text(POLICIES, encoding="utf-8")
     command = [*TOOL, "--port", str(port), "--data-dir", str(root / "broker")]
+    command += ["--policies", str(policies)]
     broker = Process(command, root / "broker.log", "broker")
     load = Load(place, options.rate)
     with storage(options.storage, root) as (out, stores), contextlib.ExitStack() as stack:
-        words, last = commands(options, out, place.url)
-        works = [Process(words, root / "job.log", "job")]
+        jobs = [commands(options, out, place.url, *of) for of in ((DIAG, ""), *USERS)]
+        works = [Process(words, root / "job.log", "job") for words, _ in jobs]
         if options.format == "delta":
             merge = f"while true; do {' '.join(TOOL)} tables --compact --root {out}; done"
             works += [Process(["sh", "-c", merge], root / "compaction.log", "compaction")]
-        for each in (broker, *works):
-            stack.callback(each.kill)
-            each.start()
+        stack.callback(broker.kill)
+        broker.start()
         StreamClient(place).bounds()
         load.start()
+        wait_for("messages", lambda: load.sent > 0, broker)
+        for each in works:
+            stack.callback(each.kill)
+            each.start()
         kills, ended = kill_all(options, chance, [*works, broker, *stores], out)
         load.end()
         for each in works:
             each.kill()
-        Process(last, root / "job.log", "the last run").finish()
-        return compare(open_store(out), place, root) | {
+        for _, last in jobs:
+            Process(last, root / "job.log", "the last run").finish()
+        return compare(open_store(out), place, root, USERS) | {
             "kills": kills,
             "ended_on_their_own": ended,
             "events_sent": load.sent,
@@ -360,13 +381,14 @@ def commits(out: str) -> int:
 
 
 def position(store: Store) -> int:
-    """Return how far the tables are."""
+    """Return how far the tables of the statistics are."""
     found = store.dataset("progress")
     assert found is not None
-    return int(max(found.to_table().column("next").to_pylist()))
+    rows = found.to_table(columns=["stream", "next"]).to_pylist()
+    return max(int(row["next"]) for row in rows if row["stream"] == DIAG)
 
 
-def rows_of(store: Store, name: str, end: int) -> Counter[str]:
+def rows_of(store: Store, name: str, end: float) -> Counter[str]:
     """Return the rows of a table before an offset, as texts."""
     table = store.dataset(name)
     rows = [] if table is None else table.to_table().to_pylist()
@@ -374,19 +396,28 @@ def rows_of(store: Store, name: str, end: int) -> Counter[str]:
     return Counter(texts)
 
 
-def compare(store: Store, place: StreamAddress, root: Path) -> dict[str, object]:
+def compare(
+    store: Store, place: StreamAddress, root: Path, users: Sequence[tuple[str, str]] = ()
+) -> dict[str, object]:
     """Compare the tables with those of a writer that is never killed."""
     peaceful, end = open_store(root / "peaceful"), position(store)
     Drain(StreamClient(place), peaceful).run()
+    ends: dict[str, float] = dict.fromkeys((*KINDS, "raw"), end)
+    for stream, table in users:
+        Drain(StreamClient(place._replace(stream=stream)), peaceful, table=table).run()
+        ends[table] = float("inf")
     figures: Counter[str] = Counter()
-    for name in (*KINDS, "raw"):
-        expected, found = (rows_of(each, name, end) for each in (peaceful, store))
+    tables: dict[str, int] = {}
+    for name, limit in ends.items():
+        expected, found = (rows_of(each, name, limit) for each in (peaceful, store))
+        tables[name] = found.total()
         doubled = sum(count - 1 for count in found.values())
         lacking = (expected - found).total()
         changed = min(lacking, sum(text not in expected for text in found))
         figures.update(rows=found.total(), lost=lacking - changed, doubled=doubled, changed=changed)
     files = sum(len(store.files(name)) for name in store.place.names("tables"))
-    return {"messages": end, **figures, "files": files}
+    users_rows = {table: tables[table] for _, table in users}
+    return {"messages": end, **figures, "files": files, "users": users_rows}
 
 
 def show(options: argparse.Namespace, result: dict[str, object]) -> None:

@@ -2,11 +2,12 @@
 
     python scripts/kill_spark_sink.py --kills 10 --broker-kills 2
 
-A producer sends numbered messages to a topic with a stream. A query reads the stream and writes
-each message to a queue, with its epoch and offset as the id. It runs micro-batch after
-micro-batch, and is killed with SIGKILL at random moments; so is the broker, which keeps its data
-directory. Once, between two kills, the checkpoint of the query is deleted, so that it starts from
-the beginning. At the end the queue is consumed, and its messages are compared with the stream.
+A producer sends numbered messages to two topics with streams. A query for each reads the stream
+and writes each message to a queue, with its epoch and offset as the id. They run micro-batch after
+micro-batch in one process, which is killed with SIGKILL at random moments; so is the broker, which
+keeps its data directory. Once, between two kills, the checkpoints of the queries are deleted, so
+that they start from the beginning. At the end the queues are consumed, and their messages are
+compared with the streams.
 
 The result is one line of JSON; the exit code is 0 if each message arrived once.
 """
@@ -21,18 +22,22 @@ import sys
 import tempfile
 import threading
 import time
+from _crash.ports import free_port
 from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
 
 from _crash.link import Gone, Link
-from kill_spark import HarnessError, Process, free_port, kill_broker, wait_for
+from kill_spark import HarnessError, Process, kill_broker, wait_for
 
 from trio_stomp.spark import StreamAddress, StreamAway, StreamClient, StreamError, open_session
 
-TOPIC, QUEUE = "/topic/in", "/queue/out"
+QUEUES = {"/topic/in": "/queue/out", "/topic/more": "/queue/more"}
 WINDOW = 1_000_000
-POLICY = f'["{TOPIC}"]\nstream = true\n["{QUEUE}"]\ndedup_window = {WINDOW}\n'
+POLICY = "".join(
+    f'["{topic}"]\nstream = true\n["{queue}"]\ndedup_window = {WINDOW}\n'
+    for topic, queue in QUEUES.items()
+)
 START_LIMIT_S = 600.0
 SILENCE_S = 5.0
 ATTEMPTS = 5
@@ -67,22 +72,35 @@ class Producer:
             with contextlib.suppress(Gone):
                 link = Link(self._port)
                 while not self._ended.wait(BURST_S):
-                    head = f"SEND\ndestination:{TOPIC}\npersistent:true\n\n"
                     numbers = range(self.sent, self.sent + self._count)
-                    link.send("".join(f"{head}{number}\0" for number in numbers))
+                    for topic in QUEUES:
+                        head = f"SEND\ndestination:{topic}\npersistent:true\n\n"
+                        link.send("".join(f"{head}{number}\0" for number in numbers))
                     self.sent += self._count
                 link.close()
 
 
 def run_query(url: str, checkpoint: Path, *, once: bool) -> None:
-    """Run the query that is killed: stream to queue, with an id for each message."""
+    """Run the queries that are killed: stream to queue, with an id for each message."""
     spark = open_session("kill_spark_sink")
     spark.sparkContext.setLogLevel("ERROR")
-    rows = spark.readStream.format("stomp").options(url=url, stream=f"/stream{TOPIC}").load()
-    sink = rows.selectExpr("body", "headers", "message_id AS dedup_id").writeStream.format("stomp")
-    sink = sink.options(url=url, destination=QUEUE, checkpointLocation=str(checkpoint))
-    sink = sink.trigger(availableNow=True) if once else sink.trigger(processingTime="0 seconds")
-    sink.start().awaitTermination()
+    queries = []
+    for topic, queue in QUEUES.items():
+        own = str(checkpoint / queue.rpartition("/")[2])
+        rows = spark.readStream.format("stomp").options(url=url, stream=f"/stream{topic}").load()
+        rows = rows.selectExpr("body", "headers", "message_id AS dedup_id")
+        sink = rows.writeStream.format("stomp")
+        sink = sink.options(url=url, destination=queue, checkpointLocation=own)
+        sink = sink.trigger(availableNow=True) if once else sink.trigger(processingTime="0 seconds")
+        queries.append(sink.start())
+        # One after the other: Spark gives each worker of Python ten seconds to start.
+        while queries[-1].isActive and not queries[-1].lastProgress:
+            time.sleep(0.1)
+    if not once:
+        # If one fails, the process ends, and both are started again.
+        spark.streams.awaitAnyTermination()
+    for query in queries:
+        query.awaitTermination()
 
 
 class Query:
@@ -103,7 +121,7 @@ class Query:
 
     def commits(self) -> int:
         """Return the number of committed batches."""
-        return sum(file.name.isdigit() for file in (self.checkpoint / "commits").glob("*"))
+        return sum(file.name.isdigit() for file in self.checkpoint.glob("*/commits/*"))
 
     def has_more(self, before: int) -> bool:
         """Return whether it has committed more, and start it again if it has ended.
@@ -144,10 +162,10 @@ def held(address: StreamAddress) -> list[str]:
     return [body.decode() for messages in replay for _, _, _, body in messages]
 
 
-def consumed(port: int, expected: int) -> list[tuple[str, str]]:
-    """Consume the queue until there is nothing more, and return ids and bodies."""
+def consumed(port: int, queue: str, expected: int) -> list[tuple[str, str]]:
+    """Consume a queue until there is nothing more, and return ids and bodies."""
     link, found = Link(port), list[tuple[str, str]]()
-    link.send(f"SUBSCRIBE\nid:1\ndestination:{QUEUE}\n\n\0")
+    link.send(f"SUBSCRIBE\nid:1\ndestination:{queue}\n\n\0")
     last = time.monotonic()
     while time.monotonic() < last + (SILENCE_S if len(found) >= expected else START_LIMIT_S):
         if replies := link.receive():
@@ -161,9 +179,8 @@ def experiment(options: argparse.Namespace, root: Path) -> dict[str, object]:
     """Run the experiment, and return its figures."""
     chance = random.Random(options.seed)
     port = free_port()
-    address = StreamAddress(
-        f"stomp://127.0.0.1:{port}", stream=f"/stream{TOPIC}", retry_s=START_LIMIT_S
-    )
+    url = f"stomp://127.0.0.1:{port}"
+    streams = [StreamAddress(url, f"/stream{topic}", retry_s=START_LIMIT_S) for topic in QUEUES]
     policies = root / "policies.toml"
     policies.write_text(POLICY, encoding="utf-8")
     settings = ("--policies", str(policies), "--data-dir", str(root / "broker"))
@@ -174,7 +191,7 @@ def experiment(options: argparse.Namespace, root: Path) -> dict[str, object]:
     started = time.monotonic()
     batches = 0
     try:
-        StreamClient(address).bounds()
+        StreamClient(StreamAddress(url, retry_s=START_LIMIT_S)).bounds()
         producer.start()
         broker_rounds = chance.sample(range(options.kills), options.broker_kills)
         for number in range(options.kills):
@@ -189,10 +206,14 @@ def experiment(options: argparse.Namespace, root: Path) -> dict[str, object]:
                 shutil.rmtree(query.checkpoint)
             print(f"kill {number + 1}: {producer.sent} messages", file=sys.stderr, flush=True)
         producer.end()
-        truth = held(address)
+        truths = [held(each) for each in streams]
         query.finish()
         batches += query.commits()
-        return compare(truth, consumed(port, len(truth))) | {
+        figures: Counter[str] = Counter()
+        for queue, truth in zip(QUEUES.values(), truths, strict=True):
+            figures.update(compare(truth, consumed(port, queue, len(truth))))
+        return {
+            **figures,
             "sent": producer.sent,
             "kills": options.kills,
             "broker_kills": options.broker_kills,
@@ -207,7 +228,7 @@ def experiment(options: argparse.Namespace, root: Path) -> dict[str, object]:
             query.process.kill()
 
 
-def compare(truth: list[str], found: list[tuple[str, str]]) -> dict[str, object]:
+def compare(truth: list[str], found: list[tuple[str, str]]) -> dict[str, int]:
     """Compare what the consumer got with the stream."""
     bodies, ids = Counter(body for _, body in found), Counter(name for name, _ in found)
     expected = Counter(truth)

@@ -23,8 +23,8 @@ with little traffic measure its latency. The promises that are checked:
 The others are attacks (``--scenario attacks`` = all of them): one client sends frames that the
 limits allow, to delay all others. The ping-pong of another client each 50 ms and a health probe are
 measured before and meanwhile. The promises that are checked: no turn of the event loop takes more
-than 10 ms of processor time; the ping-pong waits at most 10 times as long as with the idle broker,
-and 200 ms; ``/livez`` answers within 1 s; RSS as above.
+than 10 ms of processor time; the ping-pong waits at most 200 ms, and 100 ms in 99 of 100, counted
+in processor time of the broker; ``/livez`` answers within 1 s; RSS as above.
 
     wildcards    180 subscriptions to all of 60,000 queues, in one write
     selectors    1,000 selectors of eight LIKEs, and a message with a header of 16,000 characters
@@ -37,6 +37,19 @@ and 200 ms; ``/livez`` answers within 1 s; RSS as above.
     pages        /metrics and /queuez, repeatedly, with 60,000 queues
     lasts        40 subscriptions to 20,000 last values
     names        30 connections that send to 4,090 long names each
+
+Floods (``--scenario floods`` = all of them) are attacks that only write, by 1, 4 and 30 connections
+(``begins-1``, …): of anybody on this machine, whose neighbour is anybody, too; and of a user, whose
+neighbour is another user (``begins-1-user``, …).
+
+    smallest     SENDs of 23 bytes
+    begins       BEGIN and ABORT in pairs
+    escapes      SENDs with 250 headers full of escapes
+    passing      SUBSCRIBE and UNSUBSCRIBE in pairs
+    confirmed    SENDs with a receipt each, which are read
+    unread-auto, unread-client
+                 40 connections with 10 subscriptions each to a stored stream of 200,000 messages,
+                 which read nothing; in two modes of acknowledgement
 
 ``--tree DIRECTORY`` attacks the broker of another checkout. The exit code is 1 if a promise does
 not hold. Needs Linux.
@@ -55,6 +68,7 @@ from _bench.process import ROOT
 from _proof import attack_run
 from _proof.attack_run import Felt, run_attack
 from _proof.attacks import ASSAULTS
+from _proof.floods import FLOODS
 from _proof.judge import MIB, Times, Verdict, judge_latency
 from _proof.load import Place
 from _proof.overload_run import Outcome, Scenario, Shape, run_scenario
@@ -69,11 +83,13 @@ BODY_BYTES = 1000
 DIAG_STREAM_BYTES = 1 * MIB
 """Its default of 32 MiB would, with the outboxes, be more than nine tenths of the budget."""
 LOADS = ("drop-oldest", "disconnect", "lone", "queues")
+FLOOD_NAMES = tuple(each.name for each in FLOODS)
 ATTACKS = tuple(each.name for each in ASSAULTS)
 TOPIC = "/topic/proof"
 RATE = 50.0
 """Messages a second that each consumer reads."""
 QUEUE_CONSUMERS = 8
+SCENARIOS = (*LOADS, *ATTACKS, *FLOOD_NAMES, "attacks", "floods")
 LONG_S = 86_400
 LEDGER = ("owed", "received", "dropped")
 Result = list[Outcome]
@@ -135,7 +151,7 @@ def prove(scenario: Scenario, shape: Shape, rounds: int, work: Path, *, compares
 def attack(args: argparse.Namespace, work: Path) -> list[Felt]:
     """Run the requested attacks."""
     felts = []
-    for assault in ASSAULTS:
+    for assault in (*ASSAULTS, *FLOODS):
         if assault.name not in args.scenario:
             continue
         felt = run_attack(assault, work, args.tree.resolve())
@@ -231,7 +247,7 @@ def parse(argv: Sequence[str] | None) -> argparse.Namespace:
     parser.add_argument("--stuck", type=int, default=1, help="subscribers that never read")
     parser.add_argument("--compare", action="store_true", help="also run without stuck ones")
     parser.add_argument("--rounds", type=int, default=1, help="number of alternating runs")
-    parser.add_argument("--scenario", nargs="+", choices=(*LOADS, *ATTACKS, "attacks"))
+    parser.add_argument("--scenario", nargs="+", choices=SCENARIOS)
     parser.add_argument("--max-memory-bytes", type=int, default=128 * MIB)
     parser.add_argument("--outbox-bytes", type=int, default=OUTBOX_BYTES)
     parser.add_argument("--rate", type=float, default=RATE, help="messages a second of a reader")
@@ -241,8 +257,9 @@ def parse(argv: Sequence[str] | None) -> argparse.Namespace:
     parser.add_argument("--json", type=Path, help="also write all figures to this file")
     parser.add_argument("--tree", type=Path, default=ROOT, help="checkout of the attacked broker")
     args = parser.parse_args(argv)
-    asked = args.scenario or (*LOADS, *ATTACKS)
-    args.scenario = (*asked, *ATTACKS) if "attacks" in asked else tuple(asked)
+    asked = args.scenario or (*LOADS, "attacks", "floods")
+    groups = {"attacks": ATTACKS, "floods": FLOOD_NAMES}
+    args.scenario = tuple(name for each in asked for name in groups.get(each, (each,)))
     if not 0 <= args.stuck < args.subscribers:
         parser.error("--stuck must be less than --subscribers")
     return args

@@ -9,15 +9,21 @@ SUBSCRIBE, UNSUBSCRIBE immediately after ACKs, and browse. They pause for up to 
 connections become idle and active again. They split their output anywhere, in STOMP frames,
 WebSocket frames and TLS records. They read slowly, or not at all for a while. They leave by
 DISCONNECT, Close, half close, RST in the middle of a frame, or a protocol violation. A fifth of
-them come and go all the time. Then all queues are drained. For each connection
-(``_torture/session.py``):
+them come and go all the time. Half of the messages are durable, and some consumers have a selector.
+Some queues become deep, and some messages in them belong to groups. There is a journal, and so
+little memory that deep queues leave messages in it; with ``--restart-s`` the broker is ended now
+and then, by SIGTERM or SIGKILL. ``--plain`` is without all this. Then all queues are drained. For
+each connection (``_torture/session.py``):
 
 - RECEIPTs and MESSAGEs arrive in the order of the frames, a SUBSCRIBE's RECEIPT before its first
   MESSAGE, an UNSUBSCRIBE's after its last;
 - accepted messages arrive once, or again as ``redelivered``; aborted ones do not;
 - ERRORs arrive only for violations: no ``unknown-ack`` for ACKs before an UNSUBSCRIBE;
 - each RECEIPT, and the answer to each kind of leaving, arrives within ``--patience`` seconds;
-- TLS does not break.
+- TLS does not break;
+- the log has no unexpected line: the first one ends the run.
+
+What is not durable may be lost by a restart, which also excuses how connections end.
 
 The seed determines the choices, not the timing of the operating system. The exit code is 1 if
 a promise does not hold. The first violations are printed with the frames before them.
@@ -33,14 +39,18 @@ import threading
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from math import inf
 from pathlib import Path
+from random import Random
 from urllib.parse import urlsplit
 
 from _bench.guarded import write_certificate
 from _bench.process import ROOT, BenchError
-from _proof.watched import ProofError, watched_broker
+from _proof.watched import ProofError
+from _torture.acts import MIXED, PLAIN
 from _torture.client import Client, Stage
 from _torture.crowd import Janitor, Visitor
+from _torture.host import Host
 from _torture.link import TRANSPORTS
 from _torture.model import KINDS, World
 
@@ -55,31 +65,40 @@ OPTIONS = (
 )
 """No message becomes a dead letter; the broker's timers put many events into its inbox; and it
 waits longer for a client to read its last frames than our slowest client needs."""
+STORED = ("--max-memory-bytes", f"{16 << 20}")
+"""Beside the journal: so little memory that long queues leave durable messages in the store."""
+REFUSALS = ("queue-full", "transaction-too-large", "memory-limit", "slow-consumer")
 SMALL_STACK_BYTES = 512 * 1024
 
 
 @contextmanager
 def broker(
     args: argparse.Namespace, work: Path, world: World
-) -> Iterator[tuple[int, ssl.SSLContext]]:
-    """Run the broker to torture. Yield its port, and the authority that its clients trust."""
+) -> Iterator[tuple[int, ssl.SSLContext, Host | None]]:
+    """Run the broker to torture. Yield its port, the authority that its clients trust, and itself.
+
+    There is none of ours to yield for ``--url``.
+    """
     if args.url:
         context = ssl.create_default_context()
         context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
-        yield urlsplit(args.url).port or 61613, context
+        yield urlsplit(args.url).port or 61613, context, None
         return
     certificate, context = write_certificate(work)
-    options = (*OPTIONS, "--tls-cert", certificate, *args.broker)
-    with watched_broker(options, work / "broker.log", tree=args.tree.resolve()) as watched:
-        yield watched.port, context
-    for lines in watched.bad_lines()[:3]:
-        world.wrong("log", "broker", lines)
+    stored = () if args.plain else (*STORED, "--data-dir", str(work / "data"))
+    options = (*OPTIONS, *stored, "--tls-cert", certificate, *args.broker)
+    host = Host(options, work, args.tree.resolve(), world)
+    with host.running():
+        yield host.port, context, host
 
 
-def torture(args: argparse.Namespace, world: World, port: int, context: ssl.SSLContext) -> None:
+def torture(
+    args: argparse.Namespace, world: World, port: int, context: ssl.SSLContext, host: Host | None
+) -> None:
     """Run the clients for the requested time, then drain and judge."""
-    stage = Stage(world, port, context, args.patience, threading.Event())
-    behind = Stage(world, port, context, args.patience, threading.Event())
+    mix, restarts = PLAIN if args.plain else MIXED, args.restart_s > 0
+    stage = Stage(world, port, context, args.patience, threading.Event(), mix, restarts)
+    behind = Stage(world, port, context, args.patience, threading.Event(), mix, restarts)
     clients: list[Client] = []
     for n in range(args.clients):
         kind = Client if n % VISITORS else Visitor
@@ -88,12 +107,7 @@ def torture(args: argparse.Namespace, world: World, port: int, context: ssl.SSLC
     janitor = Janitor(behind, "janitor", args.transports[0], f"{args.seed}")
     for each in (*clients, janitor):
         each.start()
-    until = time.monotonic() + args.minutes * 60
-    wanted = set(args.until)
-    while time.monotonic() < until and not (wanted and wanted <= set(world.found)):
-        time.sleep(STEP_S)
-        if args.progress:
-            progress(world)
+    watch(args, world, host)
     stage.stop.set()
     for each in clients:
         each.join(6 * args.patience)
@@ -105,6 +119,32 @@ def torture(args: argparse.Namespace, world: World, port: int, context: ssl.SSLC
         world.wrong("client", janitor.label, "does not end")
     if not world.found:  # a broken session has not drained
         world.judge()
+
+
+def watch(args: argparse.Namespace, world: World, host: Host | None) -> None:
+    """Restart the broker now and then, until the time is up or its log has unexpected lines."""
+    dice = Random(f"{args.seed} restarts")
+    until = time.monotonic() + args.minutes * 60
+    restart_at = _later(args, dice)
+    wanted = set(args.until)
+    while time.monotonic() < until and not (wanted and wanted <= set(world.found)):
+        time.sleep(STEP_S)
+        if args.progress:
+            progress(world)
+        if host is None:
+            continue
+        if not host.look():
+            return
+        if time.monotonic() > restart_at:
+            host.end(is_kill=dice.random() < 0.5)
+            host.start()
+            world.add("restarts")
+            restart_at = _later(args, dice)
+
+
+def _later(args: argparse.Namespace, dice: Random) -> float:
+    """Return the time of the next restart."""
+    return time.monotonic() + args.restart_s * dice.uniform(0.5, 1.5) if args.restart_s else inf
 
 
 def progress(world: World) -> None:
@@ -135,6 +175,15 @@ def parse(argv: Sequence[str] | None) -> argparse.Namespace:
     parser.add_argument("--clients", type=int, default=100)
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--transports", nargs="+", choices=TRANSPORTS, default=list(TRANSPORTS))
+    parser.add_argument(
+        "--plain", action="store_true", help="no store, selectors or groups, and ample memory"
+    )
+    parser.add_argument(
+        "--restart-s",
+        type=float,
+        default=0.0,
+        help="mean seconds between restarts; 0 = none",
+    )
     parser.add_argument("--patience", type=float, default=15.0, help="seconds for each answer")
     parser.add_argument(
         "--until",
@@ -158,13 +207,14 @@ def main(argv: Sequence[str] | None = None) -> int:
     args = parse(argv)
     threading.stack_size(SMALL_STACK_BYTES)
     world = World()
+    world.refusals = () if args.plain else REFUSALS
     began = time.monotonic()
     with tempfile.TemporaryDirectory(prefix="torture-") as directory:
         work = args.keep or Path(directory)
         work.mkdir(parents=True, exist_ok=True)
         try:
-            with broker(args, work, world) as (port, context):
-                torture(args, world, port, context)
+            with broker(args, work, world) as (port, context, host):
+                torture(args, world, port, context, host)
         except (ProofError, BenchError) as error:
             world.wrong("log", "broker", str(error))
     for kind in world.found:

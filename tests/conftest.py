@@ -1,10 +1,12 @@
 """Configuration of all tests: the hypothesis profile, and the count of conformance statements."""
 
 import gc
+import logging
 import os
 import re
 import signal
 import zlib
+from collections.abc import Generator
 from pathlib import Path
 
 import hypothesis
@@ -74,6 +76,25 @@ class ConformanceCount:
             write(f"conformance: not covered: {' '.join(missing)}")
 
 
+class BugWatch(logging.Handler):
+    """Fails each test in which the broker notes a bug of its own, unless it is marked ``bugs``."""
+
+    def __init__(self) -> None:
+        super().__init__(logging.ERROR)
+        self.found: list[str] = []
+
+    def emit(self, record: logging.LogRecord) -> None:
+        if hasattr(record, "bug"):
+            self.found.append(record.getMessage())
+
+    @pytest.hookimpl(wrapper=True)
+    def pytest_runtest_call(self, item: pytest.Item) -> Generator[None]:
+        self.found.clear()
+        yield
+        if self.found and item.get_closest_marker("bugs") is None:
+            pytest.fail(f"the broker noted bugs of its own: {self.found[:5]}")
+
+
 def covered_by(item: pytest.Item) -> set[str]:
     """Return the statements that the test's markers name."""
     return {str(number) for marker in item.iter_markers("covers") for number in marker.args}
@@ -121,3 +142,6 @@ def pytest_configure(config: pytest.Config) -> None:
         signal.signal(signal.SIGINT, signal.default_int_handler)
     statements = ROW.findall(STATEMENTS.read_text(encoding="utf-8"))
     config.pluginmanager.register(ConformanceCount(statements), "conformance-count")
+    watch = BugWatch()
+    logging.getLogger("trio_stomp").addHandler(watch)
+    config.pluginmanager.register(watch, "bug-watch")

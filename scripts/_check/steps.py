@@ -54,10 +54,16 @@ FUZZ_S = {"push": 2, "full": 15}
 """Seconds for each target. docs/inside/lab-notes/reliability.md describes longer runs."""
 
 TORTURE = {
-    "push": ("--minutes", "0.2", "--clients", "50"),
-    "full": ("--minutes", "0.35", "--clients", "60"),
+    "push": (("--plain", "--minutes", "0.2", "--clients", "50"), ("--minutes", "0.2")),
+    "full": (("--plain", "--minutes", "0.35", "--clients", "60"), ("--minutes", "2")),
 }
-"""Plus some seconds to drain; before a release, run ten minutes with 100 clients."""
+"""One run without a store, and one with selectors, groups, little memory and restarts. Plus some
+seconds to drain; before a release, run ten minutes with 100 clients."""
+
+RESTARTS = ("--clients", "40", "--restart-s", "6")
+
+DEEP = ("memory", "journal")
+"""Stores of the run, each night, with a million messages in front of a selector and a group."""
 
 COMPILED = ROOT / "build" / "compiled"
 COMPILED_TESTS = (
@@ -180,10 +186,17 @@ def has_compiler() -> bool:
 
 
 def fuzz_steps(tier: str) -> Iterator[Step]:
-    """Yield the fuzzing and torture steps, whose time does not depend on the machine."""
+    """Yield the fuzzing and torture steps, whose time does not depend on the machine, and those of
+    deep queues."""
     fuzz = ("scripts/fuzz.py", "--seconds", f"{FUZZ_S[tier]}", "--jobs", "2")
     yield Step("fuzz", (sys.executable, *fuzz))
-    yield Step("torture", (sys.executable, "scripts/torture.py", *TORTURE[tier]))
+    plain, mixed = TORTURE[tier]
+    yield Step("torture", (sys.executable, "scripts/torture.py", *plain))
+    restarts = (sys.executable, "scripts/torture.py", *mixed, *RESTARTS)
+    yield Step("torture of a store", restarts)
+    for store in DEEP if tier == "full" else ():
+        deep = (sys.executable, "scripts/deep_queues.py", "--store", store)
+        yield Step(f"deep queues in {store}", deep)
 
 
 def node_steps() -> Iterator[Step]:

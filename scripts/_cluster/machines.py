@@ -7,13 +7,14 @@ import subprocess
 import sys
 import time
 import urllib.request
+from _crash.ports import free_port
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import IO, Any
 
 import trio
-from _crash.broker import ENVIRONMENT, ROOT, NotReady, free_port
+from _crash.broker import ENVIRONMENT, ROOT, NotReady
 from attrs import evolve
 
 from _cluster.wire import Wire

@@ -19,6 +19,7 @@ from trio_stomp.base import innermost
 from trio_stomp.cluster import (
     ClusterNames,
     Contact,
+    Gate,
     Node,
     ReplicatedStore,
     _node,
@@ -323,6 +324,9 @@ def simulated(network: Network) -> Iterator[None]:
     def lease_time() -> float:
         return life().lease_time()
 
+    async def forever(_: Gate) -> None:
+        await trio.sleep_forever()
+
     with (
         mock.patch.object(trio, "open_tcp_stream", network.connect),
         mock.patch.object(_keeper, "lease_time", lease_time),
@@ -332,5 +336,6 @@ def simulated(network: Network) -> Iterator[None]:
         mock.patch.multiple(_node, LOG_BYTES=LOG_BYTES, CHECK_S=CHECK_S),
         mock.patch.object(startup, "Node", make),
         mock.patch.object(startup, "_open_local", slowly),
+        mock.patch.object(Gate, "watch", forever),
     ):
         yield

@@ -4,7 +4,6 @@ import contextlib
 import json
 import os
 import signal
-import socket
 import subprocess
 import sys
 import time
@@ -22,14 +21,6 @@ BAD_LINES = ("Traceback", "damaged", "a bug in the broker", "cannot be restored"
 
 class NotReady(Exception):
     """The broker ended, or does not accept clients."""
-
-
-def free_port() -> int:
-    """Return a free port."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port: int = probe.getsockname()[1]
-        return port
 
 
 class Broker:

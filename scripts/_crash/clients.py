@@ -3,6 +3,7 @@
 import random
 import threading
 import time
+from collections.abc import Sequence
 from contextlib import suppress
 
 from _crash.ledger import ABORTED, COMMITTED, COMMITTING, Group, Ledger, Track
@@ -132,7 +133,21 @@ class Producer(Client):
 
 
 class Transactions(Producer):
-    """Sends messages in transactions, some of which are aborted."""
+    """Sends messages in transactions, some of which are aborted.
+
+    Args:
+      mixed: Each message goes to one of these destinations, in a mixture of its own.
+    """
+
+    def __init__(self, *args: object, track: Track, to: str, mixed: Sequence[str] = ()) -> None:
+        super().__init__(*args, track=track, to=to)
+        self.mixed = mixed
+
+    def frame(self, number: int, headers: str) -> str:
+        """Implement ``Producer.frame``."""
+        if self.mixed:
+            self.to = self.random.choice(self.mixed)
+        return super().frame(number, headers)
 
     def work(self) -> None:
         """Implement ``Client.work``."""
@@ -228,23 +243,51 @@ class Consumer(Client):
             self._to_ack.append((reply.headers["ack"], name, number))
 
 
-class Mover(Consumer):
-    """Moves messages on: ACK and SEND in one transaction, so that each is moved once."""
+class StreamReader(Client):
+    """Reads a stream from its first message."""
 
-    def __init__(self, *args: object, of: str, to: str, track: Track) -> None:
+    def __init__(self, *args: object, of: str) -> None:
+        super().__init__(*args)  # type: ignore[arg-type]
+        self.of = of
+
+    def begin(self) -> None:
+        """Implement ``Client.begin``."""
+        self.link.send(f"SUBSCRIBE\nid:0\ndestination:{self.of}\nx-stream-offset:first\n\n\0")
+
+    def work(self) -> None:
+        """Implement ``Client.work``."""
+        self.take(self.link.receive())
+
+    def message(self, reply: Reply) -> None:
+        """Implement ``Client.message``. A stream has each message once."""
+        name, number, _ = reply.body.split(" ", 2)
+        self.ledger.deliver(name, int(number), is_marked=False)
+
+
+class Mover(Consumer):
+    """Moves messages on: ACK and SENDs in one transaction, so that each is moved once.
+
+    Args:
+      to: Destinations, each of which gets a message.
+    """
+
+    def __init__(self, *args: object, of: str, to: Sequence[str], track: Track) -> None:
         super().__init__(*args, of=of, prefetch=20)
         self.to = to
         self.track = track
 
     def answer(self, ack: str, _name: str, number: int) -> str:
         """Implement ``Consumer.answer``."""
-        track = self.track
-        out, group = track.new(), len(track.groups)
-        track.groups.append(Group(out, 1, COMMITTING, number))
+        track, group = self.track, len(self.track.groups)
+        outs = [track.new() for _ in self.to]
+        track.groups.append(Group(outs[0], len(outs), COMMITTING, number))
         header = f"transaction:{group}\n"
+        sends = "".join(
+            f"SEND\ndestination:{to}\npersistent:true\n{header}\n{track.name} {out} \0"
+            for to, out in zip(self.to, outs, strict=True)
+        )
         return (
-            f"BEGIN\n{header}\n\0"
-            f"SEND\ndestination:{self.to}\npersistent:true\n{header}\n{track.name} {out} \0"
+            f"BEGIN\n{header}\n\0{sends}"
             f"ACK\nid:{ack}\n{header}\n\0"
             f"COMMIT\n{header}receipt:{group}\n\n\0"
         )
@@ -254,5 +297,6 @@ class Mover(Consumer):
         self.unanswered -= 1
         group = self.track.groups[int(reply.headers["receipt-id"])]
         group.state = COMMITTED
-        self.track.receipted[group.first] = 1
+        for number in range(group.first, group.first + group.count):
+            self.track.receipted[number] = 1
         self.ledger.tracks["hop"].acked[group.origin] = 1

@@ -9,6 +9,7 @@ import os
 import shutil
 import sys
 import tempfile
+from _crash.ports import free_port
 from collections import Counter
 from collections.abc import Iterator
 from functools import partial
@@ -18,7 +19,7 @@ from pathlib import Path
 import trio
 from attrs import evolve
 
-from _crash.broker import ROOT, Broker, free_port
+from _crash.broker import ROOT, Broker
 from _crash.link import Gone, Link, Reply
 
 sys.path.insert(0, str(ROOT))

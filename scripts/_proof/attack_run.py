@@ -19,7 +19,7 @@ from _proof import metered
 from _proof.attacks import Assault
 from _proof.judge import MIB, Verdict, judge_rss, rss_bound
 from _proof.metered import LongestTurn
-from _proof.neighbours import run_ping, run_probe
+from _proof.neighbours import ATTACKER, NEIGHBOUR, hello, run_ping, run_probe
 from _proof.tables import markdown
 from _proof.watched import ProofError, Watched, watched_broker
 
@@ -31,11 +31,9 @@ SAMPLE_S = 0.1
 GIVE_UP = 8
 """An attack ends when the broker has this multiple of its memory limit."""
 TURN_S = 0.010
-WAIT_S = 0.200
+LONGEST_S, P99_S = 0.200, 0.100
+"""The longest wait of a neighbour, and that of 99 in 100, in processor time of the broker."""
 LIVEZ_S = 1.0
-MOST_TIMES = 10.0
-MEDIAN_FLOOR_S, LONGEST_FLOOR_S = 0.001, 0.005
-"""Shorter waits with an idle broker count as these, as they are noise of the machine."""
 
 _fork = multiprocessing.get_context("fork")
 
@@ -60,6 +58,15 @@ def run_attack(assault: Assault, work: Path, tree: Path) -> Felt:
         if assault.rules:
             (place / "acl.toml").write_text(assault.rules)
             options += ["--acl-file", str(place / "acl.toml")]
+        if assault.policies:
+            (place / "policies.toml").write_text(assault.policies)
+            options += ["--policies", str(place / "policies.toml")]
+        if assault.has_users:
+            (place / "users").touch(0o600)
+            (place / "users").write_text("".join(f"{n}:{n}\n" for n in (ATTACKER, NEIGHBOUR)))
+            options += ["--passwd-file", str(place / "users")]
+        if assault.is_stored:
+            options += ["--data-dir", str(place / "data")]
         longest = LongestTurn(place / "turn")
         program = (str(Path(metered.__file__).resolve()), str(place / "turn"))
         felt: Felt | None = None
@@ -78,8 +85,9 @@ def run_attack(assault: Assault, work: Path, tree: Path) -> Felt:
 def _attack(assault: Assault, broker: Watched, longest: LongestTurn) -> Felt:
     idle_bytes = rss_bytes(broker.pid)
     bound = GIVE_UP * rss_bound(assault.limit_bytes, idle_bytes)
+    login = hello(NEIGHBOUR) if assault.has_users else hello()
     with (
-        _process(run_ping, broker.port) as ping,
+        _process(run_ping, broker.port, broker.pid, login) as ping,
         _process(run_probe, broker.port) as probe,
         _process(_play, broker.port, assault) as attacker,
     ):
@@ -120,23 +128,24 @@ def judge(figures: dict[str, Any]) -> list[Verdict]:
     turn_s, livez_s = figures["turn_s"], figures["livez"]["longest"]
     return [
         Verdict("longest turn", turn_s <= TURN_S, f"{turn_s * 1000:.1f} of {TURN_S * 1000:g} ms"),
-        *judge_waits(figures["ping_alone"], figures["ping"]),
+        *judge_waits(figures["ping"]),
         Verdict("/livez", livez_s <= LIVEZ_S, f"{livez_s * 1000:.0f} of {LIVEZ_S * 1000:g} ms"),
         judge_rss(figures["peak_rss_bytes"], figures["limit_bytes"], figures["idle_rss_bytes"]),
     ]
 
 
-def judge_waits(alone: dict[str, float], beside: dict[str, float]) -> list[Verdict]:
-    """Return whether a client that pings each 50 ms waits at most 10 times as long as when idle."""
-    median = MOST_TIMES * max(alone["p50"], MEDIAN_FLOOR_S)
-    longest = min(WAIT_S, MOST_TIMES * max(alone["longest"], LONGEST_FLOOR_S))
+def judge_waits(waits: dict[str, float]) -> list[Verdict]:
+    """Return whether a client that pings each 50 ms waits for the broker only as promised."""
     return [
         Verdict(
             f"ping-pong, {what}",
-            beside[key] <= bound,
-            f"{beside[key] * 1000:.1f} of {bound * 1000:.1f} ms ({alone[key] * 1000:.1f} alone)",
+            waits[key] <= bound,
+            f"{waits[key] * 1000:.1f} of {bound * 1000:g} ms of the broker's processor time",
         )
-        for what, key, bound in (("median", "p50", median), ("longest", "longest", longest))
+        for what, key, bound in (
+            ("99 of 100", "cpu_p99", P99_S),
+            ("longest", "cpu_longest", LONGEST_S),
+        )
     ]
 
 
@@ -216,7 +225,8 @@ def table(felts: list[Felt]) -> str:
     head = (
         "attack",
         "longest turn, CPU ms",
-        "ping-pong p50 / longest ms",
+        "ping-pong p99 / longest, CPU ms",
+        "by the clock: p50 / longest ms",
         "idle: p50 / longest ms",
         "`/livez` longest ms",
         "RSS MiB, of",
@@ -232,8 +242,9 @@ def _row(felt: Felt) -> tuple[str, ...]:
     return (
         felt.name,
         f"{each['turn_s'] * 1000:.1f}",
-        _ms(each["ping"]),
-        _ms(each["ping_alone"]),
+        _ms(each["ping"], "cpu_p99", "cpu_longest"),
+        _ms(each["ping"], "p50", "longest"),
+        _ms(each["ping_alone"], "p50", "longest"),
         f"{each['livez']['longest'] * 1000:.0f}",
         f"{each['peak_rss_bytes'] / MIB:.0f}, {bound / MIB:.0f}",
         ", ".join(each["refusals"]) or "-",
@@ -241,5 +252,5 @@ def _row(felt: Felt) -> tuple[str, ...]:
     )
 
 
-def _ms(seen: dict[str, float]) -> str:
-    return f"{seen['p50'] * 1000:.1f} / {seen['longest'] * 1000:.1f}"
+def _ms(seen: dict[str, float], usual: str, longest: str) -> str:
+    return f"{seen[usual] * 1000:.1f} / {seen[longest] * 1000:.1f}"

@@ -17,12 +17,12 @@ from typing import NamedTuple
 from _bench.wire import HOST
 
 from _proof.judge import MIB
+from _proof.neighbours import HELLO
 
 PATIENCE_S = 45.0
 """An attack without an answer after this time counts as this long."""
 REST_S = 5.0
 """Duration of an attack that waits for no answer."""
-HELLO = "CONNECT\naccept-version:1.2\nhost:localhost\n\n\0"
 CHUNK = 1000
 DIAG_STREAM = ("--diag-stream-memory-bytes", str(1 * MIB))
 """Its default of 32 MiB is an operator's choice, and would be half of a small budget."""
@@ -33,12 +33,12 @@ Begin = Callable[[], None]
 class Attacker:
     """A connection that writes at will, and reads while it waits for an answer."""
 
-    def __init__(self, port: int) -> None:
+    def __init__(self, port: int, login: bytes = HELLO) -> None:
         self.refusal = ""
-        self._socket = socket.create_connection((HOST, port))
+        self.line = socket.create_connection((HOST, port))
         self._receipts = 0
         self._data = b""
-        self._write(HELLO.encode())
+        self._write(login)
         self._hear(b"CONNECTED\n", PATIENCE_S)
 
     def say(self, *frames: str) -> None:
@@ -54,18 +54,18 @@ class Attacker:
 
     def close(self) -> None:
         """Close without DISCONNECT."""
-        self._socket.close()
+        self.line.close()
 
     def _write(self, data: bytes) -> None:
         view = memoryview(data)
         until = time.monotonic() + PATIENCE_S
         while view and not self.refusal and time.monotonic() < until:
-            readable, writable, _ = select.select([self._socket], [self._socket], [], 1.0)
+            readable, writable, _ = select.select([self.line], [self.line], [], 1.0)
             try:
                 if writable:
-                    view = view[self._socket.send(view[: 1 << 18]) :]
+                    view = view[self.line.send(view[: 1 << 18]) :]
                 elif readable:
-                    self._read()  # neither reads, unless one of them begins
+                    self.listen()  # neither reads, unless one of them begins
             except ConnectionError:
                 self.refusal = self.refusal or "reset"
 
@@ -75,13 +75,14 @@ class Attacker:
             left_s = until - time.monotonic()
             if left_s <= 0:
                 return False
-            if select.select([self._socket], [], [], left_s)[0]:
+            if select.select([self.line], [], [], left_s)[0]:
                 with contextlib.suppress(ConnectionError):
-                    self._read()
+                    self.listen()
         return not self.refusal
 
-    def _read(self) -> None:
-        piece = self._socket.recv(1 << 20)
+    def listen(self) -> None:
+        """Read what has arrived, and note an ERROR or the end."""
+        piece = self.line.recv(1 << 20)
         self._data = self._data[-256:] + piece
         if b"ERROR\n" in self._data:
             found = CODE.search(self._data)
@@ -100,6 +101,9 @@ class Assault(NamedTuple):
       limit_bytes: The broker's ``max_memory_bytes``.
       options: The broker's other options.
       rules: The content of its ``--acl-file``; "" = none.
+      policies: The content of its ``--policies``; "" = none.
+      has_users: Whether the attacker and its neighbour are users who log in.
+      is_stored: Whether the broker has a store.
     """
 
     name: str
@@ -107,6 +111,9 @@ class Assault(NamedTuple):
     limit_bytes: int = 512 * MIB
     options: tuple[str, ...] = DIAG_STREAM
     rules: str = ""
+    policies: str = ""
+    has_users: bool = False
+    is_stored: bool = False
 
 
 def send(destination: str, body: str = "x", headers: str = "") -> str:
@@ -122,7 +129,7 @@ def subscribe(number: int, destination: str, headers: str = "") -> str:
 def wildcards(port: int, begin: Begin) -> list[Attacker]:
     """F2: subscriptions to all of 60,000 queues, 80 that end and 100 that stay, in one write."""
     attacker = Attacker(port)
-    _fill(attacker, (send(f"/queue/z.{n}") for n in range(60_000)))
+    fill(attacker, (send(f"/queue/z.{n}") for n in range(60_000)))
     begin()
     frames: list[str] = []
     for number in range(80):
@@ -158,8 +165,8 @@ def choosers(port: int, begin: Begin) -> list[Attacker]:
     """
     attacker = Attacker(port)
     long = f"h:{'ab' * 8000}\n"
-    _fill(attacker, (send("/queue/deep", "x", f"n:{n}\n{long}") for n in range(300)))
-    _fill(attacker, (send("/queue/deep", "x", f"n:{n}\n") for n in range(50_000)))
+    fill(attacker, (send("/queue/deep", "x", f"n:{n}\n{long}") for n in range(300)))
+    fill(attacker, (send("/queue/deep", "x", f"n:{n}\n") for n in range(50_000)))
     attacker.ask(subscribe(-1, "/topic/overload.first", "selector:a = 1\n"))
     begin()
     frames = [
@@ -175,7 +182,7 @@ def choosers(port: int, begin: Begin) -> list[Attacker]:
 def browses(port: int, begin: Begin) -> list[Attacker]:
     """F1: 1,000 browses of 50,000 messages by 50 connections that read nothing, 10,000 by one."""
     attacker = Attacker(port)
-    _fill(attacker, (send("/queue/deep", f"{n:010d}") for n in range(50_000)))
+    fill(attacker, (send("/queue/deep", f"{n:010d}") for n in range(50_000)))
     begin()
     attackers = [attacker]
     for count in (*[20] * 50, 10_000):
@@ -205,7 +212,7 @@ def composites(port: int, begin: Begin) -> list[Attacker]:
     attacker = Attacker(port)
     names = [f"/queue/c.{n:02d}" for n in range(32)]
     everywhere = ",".join(names)
-    _fill(attacker, (send(everywhere, "x", f"n:{n}\n") for n in range(2000)))
+    fill(attacker, (send(everywhere, "x", f"n:{n}\n") for n in range(2000)))
     selector = "selector:wanted = 'yes'\nack:client\n"
     attacker.ask(*(subscribe(n, name, selector) for n, name in enumerate(names)))
     begin()
@@ -254,7 +261,7 @@ def cleared(port: int, begin: Begin) -> list[Attacker]:
     for number in range(30):
         attacker = Attacker(port)
         name = f"/topic/{number:03d}." + "x" * 990
-        _fill(attacker, (send(f"{name}.{n:04d}") for n in range(4090)))
+        fill(attacker, (send(f"{name}.{n:04d}") for n in range(4090)))
         attackers.append(attacker)
     return attackers
 
@@ -262,8 +269,8 @@ def cleared(port: int, begin: Begin) -> list[Attacker]:
 def pages(port: int, begin: Begin) -> list[Attacker]:
     """Request metrics and lists, four at a time, from a broker with many objects."""
     attacker = Attacker(port)
-    _fill(attacker, (send(f"/queue/z.{n}") for n in range(60_000)))
-    _fill(attacker, (subscribe(n, f"/topic/z.{n}.*") for n in range(9_000)))
+    fill(attacker, (send(f"/queue/z.{n}") for n in range(60_000)))
+    fill(attacker, (subscribe(n, f"/topic/z.{n}.*") for n in range(9_000)))
     begin()
     until = time.monotonic() + REST_S
 
@@ -281,7 +288,7 @@ def pages(port: int, begin: Begin) -> list[Attacker]:
 def lasts(port: int, begin: Begin) -> list[Attacker]:
     """Subscriptions to 20,000 last values, half of them with acknowledgements, in one write."""
     attackers = [Attacker(port) for _ in range(4)]
-    _fill(attackers[0], (send(f"/topic/last.{n}", "x", "retain:set\n") for n in range(20_000)))
+    fill(attackers[0], (send(f"/topic/last.{n}", "x", "retain:set\n") for n in range(20_000)))
     begin()
     for attacker in attackers:
         acks = ("", "ack:client-individual\n") * 5
@@ -301,7 +308,7 @@ def _get(port: int, path: str) -> bytes:
     return bytes(answer)
 
 
-def _fill(attacker: Attacker, frames: Iterable[str]) -> None:
+def fill(attacker: Attacker, frames: Iterable[str]) -> None:
     """Send many frames, in batches that do not affect others."""
     some: list[str] = []
     for frame in frames:

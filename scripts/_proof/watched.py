@@ -13,7 +13,7 @@ from typing import NamedTuple
 
 from _bench.process import LISTENING, ROOT, STOP_S
 
-START_S = 30.0
+START_S = 90.0
 _HIGH_WATER = re.compile(r"VmHWM:\s+(\d+) kB")
 _BAD = ("Traceback", "a bug in the broker", "damaged")
 

@@ -1,6 +1,7 @@
 """Actions of a client: random valid frames, each recorded in its session before it is sent."""
 
 import time
+from dataclasses import dataclass
 from functools import partial
 from random import Random
 
@@ -16,21 +17,54 @@ MAX_SUBS = 4
 MAX_BODY = 600
 LARGE_BYTES = (40_000, 200_000, 250_000)
 PREFETCH = (1, 5, 50)
+DEEP = tuple(f"/queue/torture.deep.{n}" for n in range(3))
+"""Queues of many messages, some in groups, from which most consumers select."""
+DEEP_RUN = (20, 80)
+SORTS = "abcdefgh"
+GROUPS = 5
+
+
+@dataclass(frozen=True)
+class Mix:
+    """The kinds of messages and subscriptions, as shares from 0 to 1.
+
+    Args:
+      saved: Durable messages.
+      grouped: Messages of a group, in deep queues.
+      selective: Consumers with a selector; in deep queues twice as many.
+      deep: The weight of sending to deep queues, beside other acts.
+      bulk: The weight of transactions with large durable messages for one queue.
+    """
+
+    saved: float = 0.0
+    grouped: float = 0.0
+    selective: float = 0.0
+    deep: float = 0.0
+    bulk: float = 0.0
+
+
+PLAIN = Mix()
+MIXED = Mix(saved=0.5, grouped=0.3, selective=0.35, deep=4, bulk=1)
 
 
 class Actor:
     """The actions of one connection.
 
     Args:
-      is_polite: Whether it leaves by DISCONNECT, so that it may consume shared queues with
-        ``ack:auto``.
+      takes_auto: Whether it may consume shared queues with ``ack:auto``: it leaves by DISCONNECT,
+        and the broker stays.
     """
 
-    def __init__(self, session: Session, link: Link, dice: Random, *, is_polite: bool) -> None:
+    def __init__(
+        self, session: Session, link: Link, dice: Random, *, takes_auto: bool, mix: Mix = PLAIN
+    ) -> None:
         self.session = session
         self.link = link
         self.dice = dice
-        self.is_polite = is_polite
+        self.takes_auto = takes_auto
+        self.mix = mix
+        self.saved = mix.saved
+        """The share of durable messages in this act: each change of kind waits for the disk."""
         self.own = f"/queue/own.{session.who.split()[0]}"
         self.sent = 0
         self._out: list[bytes] = []
@@ -82,10 +116,24 @@ class Actor:
         self.put("DISCONNECT", {}, receipt=1)
         self.flush()
 
-    def send(self, to: str, size: int = 0, transaction: str = "", receipt: float = 0.6) -> Place:
+    def send(
+        self,
+        to: str,
+        size: int = 0,
+        transaction: str = "",
+        receipt: float = 0.6,
+        saved: float | None = None,
+    ) -> Place:
         """SEND one message."""
-        place = self.session.number(to, in_transaction=bool(transaction))
+        is_saved = self.dice.random() < (self.saved if saved is None else saved)
+        place = self.session.number(to, in_transaction=bool(transaction), is_saved=is_saved)
         headers = {"destination": to}
+        if is_saved:
+            headers["persistent"] = "true"
+        if self.mix.selective:
+            headers["sort"] = self.dice.choice(SORTS)
+        if to in DEEP and self.dice.random() < self.mix.grouped:
+            headers["JMSXGroupID"] = f"g{self.dice.randrange(GROUPS)}"
         effect: Effect | None = None
         if transaction:
             headers["transaction"] = transaction
@@ -105,6 +153,9 @@ class Actor:
             headers["browser"] = "true"
         if ack != "auto":
             headers["prefetch-count"] = str(prefetch or self.dice.choice(PREFETCH))
+            share = 0.0 if prefetch else self.mix.selective * (2 if to in DEEP else 1)
+            if self.dice.random() < share:
+                headers["selector"] = f"sort = '{self.dice.choice(SORTS)}'"
         self.put("SUBSCRIBE", headers, effect=self.session.sub(sub), receipt=1)
         return sub
 
@@ -142,13 +193,17 @@ class Actor:
     def act(self, *, is_after_quiet: bool) -> None:
         """Do a random action."""
         dice = self.dice
+        if self.mix.saved:
+            self.saved = dice.choice((0.0, 0.0, 1.0, 1.0, self.mix.saved))
         if is_after_quiet and dice.random() < 0.4:
             self.large()
         elif is_after_quiet and dice.random() < 0.5:
             self.segments()
         else:
             acts = (self.some, self.to_topic, self.begin, self.finish, self.settle, self.transact)
-            dice.choices((*acts, self.browse, self.segments), (6, 3, 3, 3, 6, 3, 1, 3))[0]()
+            more = (self.browse, self.segments, self.deepen, self.bulk)
+            weights = (6, 3, 3, 3, 6, 3, 1, 3, self.mix.deep, self.mix.bulk)
+            dice.choices((*acts, *more), weights)[0]()
         self.flush()
 
     def some(self) -> None:
@@ -156,6 +211,22 @@ class Actor:
         to = self.own if self.dice.random() < 0.4 else self.dice.choice(QUEUES)
         for _ in range(self.dice.randint(1, 6)):
             self.send(to)
+
+    def deepen(self) -> None:
+        """Send many messages to a deep queue."""
+        to = self.dice.choice(DEEP)
+        for _ in range(self.dice.randint(*DEEP_RUN)):
+            self.send(to, receipt=0.05)
+
+    def bulk(self) -> None:
+        """Send a transaction of large durable messages for one queue."""
+        self._names += 1
+        name, to = f"t{self._names}", self.dice.choice((self.own, *QUEUES, *DEEP))
+        self.put("BEGIN", {"transaction": name})
+        sizes = self.dice.choices(LARGE_BYTES, k=self.dice.randint(2, 4))
+        sent = [self.send(to, size, name, saved=1.0) for size in sizes]
+        effect = partial(_committed, sent, [])
+        self.put("COMMIT", {"transaction": name}, effect=effect, receipt=1)
 
     def to_topic(self) -> None:
         """Send messages to a topic."""
@@ -166,7 +237,9 @@ class Actor:
     def large(self) -> None:
         """Send a large message, usually in one piece."""
         to = self.own if self.dice.random() < 0.3 else self.dice.choice(QUEUES)
-        self.send(to, self.dice.choice(LARGE_BYTES), receipt=1)
+        # Others would fill the little memory of a broker with a store.
+        saved = 1.0 if self.mix.saved else None
+        self.send(to, self.dice.choice(LARGE_BYTES), receipt=1, saved=saved)
         if self.dice.random() < 0.7:
             frames, self._out = self._out, []
             self.sent += len(frames)
@@ -178,8 +251,10 @@ class Actor:
         if len(subs) >= MAX_SUBS:
             return
         to = self.dice.choice((self.own, self.dice.choice(QUEUES), self.dice.choice(TOPICS)))
+        if self.mix.deep and self.dice.random() < 0.4:
+            to = self.dice.choice(DEEP)
         acks = ["client", "client-individual"]
-        if self.is_polite:
+        if self.takes_auto:
             acks.append("auto")  # else messages in transit at the end could rightly be lost
         if to in TOPICS:
             self.subscribe(to, "auto")

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from random import Random
 
-from _torture.acts import QUEUES, Actor
+from _torture.acts import PLAIN, QUEUES, Actor, Mix
 from _torture.link import Link, LinkError
 from _torture.model import World
 from _torture.session import Session, Wrong
@@ -30,6 +30,8 @@ class Stage:
 
     Args:
       patience_s: Time within which the broker must answer.
+      mix: The kinds of messages and subscriptions.
+      restarts: Whether the broker is ended and started again.
     """
 
     world: World
@@ -37,6 +39,8 @@ class Stage:
     context: ssl.SSLContext
     patience_s: float
     stop: threading.Event
+    mix: Mix = PLAIN
+    restarts: bool = False
 
 
 class Client(threading.Thread):
@@ -56,7 +60,8 @@ class Client(threading.Thread):
     def run(self) -> None:
         """Run until told to stop."""
         while not self.stage.stop.is_set():
-            self.live()
+            if not self.stage.world.is_down:
+                self.live()
             time.sleep(self.dice.random() * 0.2)
 
     def live(self) -> None:
@@ -93,9 +98,12 @@ class Client(threading.Thread):
         self.link = Link(
             stage.port, self.transport, stage.context, dice, stage.patience_s, is_narrow=is_narrow
         )
-        self.actor = Actor(self.session, self.link, dice, is_polite=is_polite)
+        takes_auto = is_polite and not stage.restarts
+        self.actor = Actor(self.session, self.link, dice, takes_auto=takes_auto, mix=stage.mix)
         self.actor.connect()
         self._wait("silence", "CONNECTED", lambda: self.session.is_connected)
+        if stage.world.boot != self.session.boot:
+            raise LinkError("ended", "the broker was started again")
         self.play()
         stage.world.orphans.append(self.actor.own)
         self._end(is_polite=is_polite)
@@ -197,8 +205,10 @@ class Client(threading.Thread):
     def _close(self) -> None:
         self.session.note("> (Close)", time.monotonic())
         self.link.say_close()
-        self._wait("close", "Close", lambda: self.link.close_code == 1000)
-        self.session.expect_nothing("the Close")
+        # A refusal may have crossed it, whose Close has another code.
+        link, session = self.link, self.session
+        self._wait("close", "Close", lambda: link.close_code == 1000 or session.is_refused)
+        session.expect_nothing("the Close")
         self._wait("close", "end behind the Close", lambda: self.link.is_at_end)
 
     def _break_websocket(self) -> None:

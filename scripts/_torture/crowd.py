@@ -3,7 +3,7 @@
 import time
 from typing import TYPE_CHECKING
 
-from _torture.acts import QUEUES
+from _torture.acts import DEEP, QUEUES
 from _torture.client import Client, Stage
 
 if TYPE_CHECKING:
@@ -38,7 +38,7 @@ class Visitor(Client):
 
     def play(self) -> None:
         """Leave the former connection, and send many frames on this one."""
-        self.actor.is_polite = False
+        self.actor.takes_auto = False
         self.listen(BEAT_S - time.monotonic() % BEAT_S)
         self._leave_behind()
         for _ in range(self.dice.randint(1, 3)):
@@ -61,9 +61,12 @@ class Janitor(Client):
     def run(self) -> None:
         """Run until told to stop, and then until all messages have arrived."""
         while True:
-            self.live()
-            if self.stage.stop.is_set():
+            boot = self.stage.world.boot
+            if not self.stage.world.is_down:
+                self.live()
+            if self.stage.stop.is_set() and boot == self.stage.world.boot:
                 return
+            time.sleep(BEAT_S if self.stage.world.is_down else 0.0)
 
     def play(self) -> None:
         """Subscribe to all shared queues, and to those of closed connections."""
@@ -73,7 +76,8 @@ class Janitor(Client):
         while not self.stage.stop.is_set():
             self._round(rounds)
             rounds += 1
-        self._take("/queue/own.>")
+        for queue in ("/queue/own.>", *DEEP):
+            self._take(queue)
         quiet_since = time.monotonic()
         while time.monotonic() < quiet_since + DRAINED_S:
             before = self.session.world.counts["from queues"]

@@ -15,6 +15,9 @@ SENT, SURE, ABORTED = range(3)
 """The states of a message: sent, accepted by the broker, or aborted."""
 MAX_VIOLATIONS = 10
 MAX_DELIVERIES = 255
+BOOT = 1000
+"""Deliveries are numbered from here on after the broker's first restart, from twice this after the
+second: a crash may forget how often a message was delivered."""
 
 KINDS = {
     "order": "frames of one connection were processed out of order",
@@ -37,22 +40,27 @@ class Lane:
 
     Args:
       born: The number of lanes before it.
-      acked: The acknowledged delivery of each message; 0 = none.
+      boot: The number of restarts before it.
+      saved: Whether each message is durable.
+      acked: The acknowledged delivery of each message.
       came: Number and delivery of each message received from a queue.
     """
 
     name: str
     destination: str
     born: int = 0
+    boot: int = 0
     state: bytearray = field(default_factory=bytearray)
     seen: bytearray = field(default_factory=bytearray)
-    acked: bytearray = field(default_factory=bytearray)
+    saved: bytearray = field(default_factory=bytearray)
+    acked: dict[int, int] = field(default_factory=dict)
     came: set[tuple[int, int]] = field(default_factory=set)
 
-    def new(self) -> int:
+    def new(self, *, is_saved: bool = False) -> int:
         """Return the next message's number. It is recorded before the message is sent."""
-        for flags in (self.state, self.seen, self.acked):
+        for flags in (self.state, self.seen):
             flags.append(0)
+        self.saved.append(is_saved)
         return len(self.state) - 1
 
     def last_sure(self) -> int:
@@ -61,7 +69,7 @@ class Lane:
 
 
 class Place(NamedTuple):
-    """One message, or one delivery of it, counted from 1."""
+    """One message, or one delivery of it, counted from 1, and from ``BOOT`` on for each restart."""
 
     lane: Lane
     number: int
@@ -97,15 +105,26 @@ class World:
         self.counts: Counter[str] = Counter()
         self.orphans: deque[str] = deque()
         """Queues of closed connections, for the janitor."""
+        self.boot = 0
+        """The number of restarts of the broker."""
+        self.is_down = False
+        self.refusals: tuple[str, ...] = ()
+        """Codes of ERRORs that a broker with little memory may send at any time."""
         self._live: dict[str, dict[str, Lane]] = {}
         self._lock = threading.Lock()
+
+    def begin_down(self) -> None:
+        """Record that the broker is about to end."""
+        with self._lock:
+            self.boot += 1
+            self.is_down = True
 
     def lane(self, name: str, destination: str) -> Lane:
         """Return the lane of that name, and begin it if necessary."""
         with self._lock:
             lane = self.lanes.get(name)
             if lane is None:
-                lane = self.lanes[name] = Lane(name, destination, len(self.lanes))
+                lane = self.lanes[name] = Lane(name, destination, len(self.lanes), self.boot)
                 self._live.setdefault(destination, {})[name] = lane
             return lane
 
@@ -133,14 +152,20 @@ class World:
         with self._lock:
             self.counts[what] += count
 
-    def place(self, body: str, delivery: int) -> Place | None:
-        """Return the message that a body belongs to, or None if it was never sent."""
+    def place(self, body: str, delivery: int, boot: int = 0) -> Place | None:
+        """Return the message that a body belongs to, or None if it was never sent.
+
+        Args:
+          body: The body of the MESSAGE.
+          delivery: Its delivery, counted from 1.
+          boot: The number of restarts before its connection.
+        """
         name, _, rest = body.partition(" ")
         text = rest.partition(" ")[0]
         lane = self.lanes.get(name)
         if lane is None or not text.isdecimal() or int(text) >= len(lane.state):
             return None
-        return Place(lane, int(text), min(delivery, MAX_DELIVERIES))
+        return Place(lane, int(text), boot * BOOT + min(delivery, MAX_DELIVERIES))
 
     def deliver(self, place: Place) -> tuple[str, str] | None:
         """Record a delivery from a queue. Return the violation's kind and text, or None.
@@ -151,24 +176,28 @@ class World:
         lane, number, delivery = place
         with self._lock:
             self.counts["from queues"] += 1
-            self.counts["redelivered"] += delivery > 1
+            self.counts["redelivered"] += delivery % BOOT > 1
             is_again = (number, delivery) in lane.came
             lane.came.add((number, delivery))
             lane.seen[number] = 1
         name = f"{lane.name} {number}, delivery {delivery},"
         if lane.state[number] == ABORTED:
             return "transaction", f"{name} arrived, but its transaction was aborted"
-        if 0 < lane.acked[number] < delivery:
+        if lane.acked.get(number, delivery) < delivery:
             return "double", f"{name} arrived, but delivery {lane.acked[number]} was acknowledged"
-        if is_again and delivery < MAX_DELIVERIES:
+        if is_again and delivery % BOOT < MAX_DELIVERIES:
             return "double", f"{name} arrived twice, without redelivered:true"
         return None
 
     def judge(self) -> None:
-        """Check, after the drain, that all accepted messages have arrived."""
+        """Check, after the drain, that all accepted messages have arrived.
+
+        Those that are not durable may end with the broker.
+        """
         for lane in self.lanes.values():
             if not lane.destination.startswith("/queue/"):
                 continue  # its subscribers have checked it
-            for number, (state, seen) in enumerate(zip(lane.state, lane.seen, strict=True)):
-                if state == SURE and not seen:
+            messages = zip(lane.state, lane.seen, lane.saved, strict=True)
+            for number, (state, seen, is_saved) in enumerate(messages):
+                if state == SURE and not seen and (is_saved or lane.boot == self.boot):
                     self.wrong("lost", lane.name, f"{lane.name} {number} had its RECEIPT")

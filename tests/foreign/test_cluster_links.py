@@ -93,6 +93,8 @@ async def test_a_node_of_another_authority_gets_no_clients_messages(
         other = await here.start("n1")  # without TLS
         async with await other.stream() as stream:
             await stream.send_all(b"CONNECT\naccept-version:1.2\nhost:h\n\n\0")
+            answer = await stream.receive_some()
+            assert answer.startswith(b"ERROR\nmessage:node n0, the owner, ")
             assert await stream.receive_some() == b""
         assert "cannot be reached at 127.0.0.1: this node uses no TLS between nodes" in caplog.text
 

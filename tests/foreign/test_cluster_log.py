@@ -35,7 +35,7 @@ async def log_on(folder: Path, **config: object) -> AsyncGenerator[JetStreamLog,
 def store_on(log: JetStreamLog) -> ReplicatedStore:
     local = MemoryStore()
     return ReplicatedStore(
-        log, LocalState(lambda is_new: MemoryStore() if is_new else local, lambda: None)
+        log, LocalState(lambda is_new: MemoryStore() if is_new else local, lambda: None, log)
     )
 
 

@@ -2,6 +2,7 @@
 
 import json
 import time
+from _crash.ports import free_port
 from collections.abc import Awaitable, Callable
 from functools import partial
 from pathlib import Path
@@ -21,12 +22,12 @@ from tests.support.cluster_nodes import (
     refused,
     settings,
 )
-from tests.support.nats import NatsProcess, free_ports, running_nats
-from trio_stomp import Settings
+from tests.support.fakes import Client, StreamPipe
+from tests.support.nats import NatsProcess, running_nats
+from trio_stomp import Settings, serve
 from trio_stomp.base import OptionError
 from trio_stomp.cli._main import main
-from trio_stomp.cluster import ClusterNames, _entries
-from trio_stomp.cluster._dial import Contact
+from trio_stomp.cluster import ClusterNames, Contact, Dialer, _entries
 from trio_stomp.cluster._entries import end_entry, epoch_entry
 from trio_stomp.nats import JetStream
 from trio_stomp.store import JournalStore, StoreUnavailable
@@ -53,10 +54,6 @@ async def test_clients_of_any_node_use_one_broker(tmp_path: Path) -> None:
         await client.subscribe("/topic/t")
         await (await here.client(owner)).publish("/topic/t", b"news")
         assert (await client.receive()).body == b"news"
-
-
-async def is_ready(node: Node, status: bytes) -> bool:
-    return status in await node.page("/readyz")
 
 
 def crash(node: Node) -> None:
@@ -104,6 +101,38 @@ async def test_an_owner_that_was_overtaken_stores_nothing_and_disconnects_its_cl
         assert await here.take(await here.owner(), 1) == [b"kept"]
 
 
+async def test_an_orderly_move_marks_nothing_as_redelivered_once_all_of_a_killed_owner_is_taken(
+    tmp_path: Path,
+) -> None:
+    """An id for duplicate detection, which is remembered for long, is no message."""
+    async with cluster(tmp_path, lease_s=2.0) as here:
+        owner, standby = await here.owner(), await here.standby()
+        client = await here.client(owner)
+        await client.publish(QUEUE, b"a", headers={**STORED, "x-dedup-id": "1"}, receipt=True)
+        crash(owner)
+        await owner.ended.wait()
+        assert await here.take(await here.owner(), 1) == [b"a"]
+        await here.put(standby, b"b", b"c")
+        again = await here.start(owner.name, lease_s=2.0)
+        await follows(here, again)
+        leave(standby)
+        await standby.ended.wait()
+        assert (await here.owner()).name == again.name
+        client = await here.client(again)
+        await client.send("SUBSCRIBE", {"destination": QUEUE, "id": "1", "ack": "auto"})
+        frames = [await client.receive() for _ in range(2)]
+        assert [dict(frame.headers).get("redelivered") for frame in frames] == [None, None]
+
+
+async def follows(here: Cluster, node: Node) -> None:
+    """Wait until a node is a standby that is up to date."""
+
+    async def is_standby() -> bool:
+        return (await here.roles()).get(node.name) == "standby"
+
+    await eventually(is_standby)
+
+
 async def test_an_owner_whose_lease_was_taken_leaves_no_orderly_end(tmp_path: Path) -> None:
     """The log may lack its last deliveries, so its successor must mark them as redelivered."""
     async with cluster(tmp_path, 1) as here:
@@ -119,6 +148,99 @@ async def test_an_owner_whose_lease_was_taken_leaves_no_orderly_end(tmp_path: Pa
 
         await eventually(is_owned_again)
         assert end_entry(0)[12:] not in await here.kinds()
+
+
+async def test_a_standby_that_cannot_reach_the_owner_says_so_to_everybody(
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    """Both reach the servers of the engine, so nothing else fails."""
+    monkeypatch.setattr("trio_stomp.cluster._gate.WAIT_S", 0.5)
+    monkeypatch.setattr("trio_stomp.cluster._gate.PROBE_S", 0.2)
+    async with cluster(tmp_path) as here:
+        standby = await here.standby()
+        await eventually(partial(standby.is_ready, b"200 OK"))
+        connect, is_cut = Dialer.connect, True
+
+        async def dial(dialer: Dialer, contact: Contact) -> trio.abc.HalfCloseableStream | None:
+            return None if is_cut else await connect(dialer, contact)
+
+        monkeypatch.setattr(Dialer, "connect", dial)
+        await eventually(partial(standby.is_ready, b"cannot be reached at its node_address"))
+        client = Client(StreamPipe(await standby.stream()))
+        await client.send("CONNECT", {"accept-version": "1.2", "host": "x"})
+        error = await client.receive()
+        assert (error.command, "cannot be reached" in error["message"]) == ("ERROR", True)
+        await client.aclose()
+        assert b" 503 " in await standby.page("/varz")
+        _, shown = await tool(here, capsys)("status")
+        assert f"{standby.name}: node {(await here.owner()).name}, the owner, cannot" in shown
+        assert caplog.text.count("cannot be reached at its node_address") == 1
+        is_cut = False
+        await eventually(partial(standby.is_ready, b"200 OK"))
+
+
+async def test_the_door_of_a_standby_is_that_of_a_server(tmp_path: Path) -> None:
+    """It demands the header of proxies, believes it, and counts connections by address."""
+    start = partial(cluster, proxy_addresses="127.0.0.1", max_connections_per_address=2)
+    connect = {"accept-version": "1.2", "host": "x"}
+    async with start(tmp_path) as here:
+        standby = await here.standby()
+        client = Client(StreamPipe(await standby.stream()))
+        await client.send("CONNECT", connect)
+        assert await client.read_to_end() == []  # it would count as one of this machine
+        await client.aclose()
+        streams, codes = [], []
+        for port in (b"1", b"2", b"3"):
+            streams.append(await standby.stream())
+            await streams[-1].send_all(b"PROXY TCP4 192.0.2.1 192.0.2.2 %b 2\r\n" % port)
+        for stream in reversed(streams):
+            client = Client(StreamPipe(stream))
+            await client.send("CONNECT", connect)
+            error = await client.receive()
+            codes.append((error.command, error["code"]))
+            await client.aclose()
+        assert codes[0] == ("ERROR", "too-many-from-address")
+        assert codes[1:] == [("ERROR", "authentication-required")] * 2
+
+
+async def test_an_idle_owner_is_not_ready_without_the_servers(tmp_path: Path) -> None:
+    """It has nothing to store, not even statistics."""
+    start = partial(cluster, diag_interval_s=0, monitor_interval_s=0, lease_s=1.0)
+    async with start(tmp_path, 1) as here:
+        (node,) = here.nodes
+        await eventually(partial(node.is_ready, b"200 OK"))
+        here.server.kill()
+        with trio.fail_after(15):
+            await eventually(partial(node.is_ready, b"servers of NATS do not answer"))
+        here.server.start()
+        await eventually(partial(node.is_ready, b"200 OK"))
+
+
+async def test_no_node_is_ready_because_of_an_owner_of_earlier_times(tmp_path: Path) -> None:
+    """All nodes were killed, and start again."""
+    async with cluster(tmp_path, 0) as here:
+        await here.start("n0", lease_s=50)
+        node = await here.owner()
+        crash(node)
+        await node.ended.wait()
+        again = await here.start("n1", lease_s=50)
+        await trio.sleep(0.3)  # it has read the lease
+        assert b"503 " in await again.page("/readyz")
+
+
+async def test_a_node_that_others_cannot_reach_is_refused(tmp_path: Path) -> None:
+    async with cluster(tmp_path, 0) as here:
+        node = await here.start("n0")  # makes the streams
+        await here.owner()
+        leave(node)
+        await node.ended.wait()
+        claim = json.dumps({"holder": "far", "contact": "192.0.2.7 61614 secret"}).encode()
+        await here.engine.request(b"stomp.lease.00", claim)
+        with trio.fail_after(15), pytest.raises(OptionError, match=r"where node far at 192\.0"):
+            await serve(settings(tmp_path, here.server, "n1"))
 
 
 async def renewed(here: Cluster, times: int) -> None:
@@ -212,11 +334,11 @@ async def test_without_its_engine_a_broker_stores_and_hands_out_nothing_and_lose
         assert await listener.subscribe(QUEUE, "2") == []
         await (await here.client(node)).publish("/topic/t", b"passes")
         assert (await listener.receive()).body == b"passes"
-        await eventually(partial(is_ready, node, b"503 "))
+        await eventually(partial(node.is_ready, b"503 "))
         here.server.start()
         assert await client.receive_until_receipt("r") == []
         assert [(await listener.receive()).body for _ in range(2)] == [b"first", b"held"]
-        await eventually(partial(is_ready, node, b"200 "))
+        await eventually(partial(node.is_ready, b"200 "))
 
 
 async def test_without_its_engine_a_broker_may_refuse_persistent_messages(
@@ -239,10 +361,10 @@ async def test_without_its_engine_a_broker_may_refuse_persistent_messages(
         await (await here.client(owner)).publish("/topic/t", b"passes")
         assert (await listener.receive()).body == b"passes"
         for node in (owner, standby):
-            await eventually(partial(is_ready, node, b"503 "))
+            await eventually(partial(node.is_ready, b"503 "))
         here.server.start()
         for node in (owner, standby):
-            await eventually(partial(is_ready, node, b"200 "))
+            await eventually(partial(node.is_ready, b"200 "))
 
         # On a busy machine the engine may be silent for longer than DOUBT_S again.
         await eventually(partial(here.accepts, standby, QUEUE, b"stored"))
@@ -497,7 +619,7 @@ async def test_servers_without_jetstream_and_too_old_ones(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("trio_stomp.startup._node.ENGINE_S", 3.0)
-    server = NatsProcess(free_ports(1)[0], [])
+    server = NatsProcess(free_port(), [])
     server.start()
     try:
         with trio.fail_after(30):

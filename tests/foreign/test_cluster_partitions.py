@@ -597,10 +597,10 @@ async def test_without_its_engine_each_partition_may_refuse_persistent_messages(
         for name in NAMES:  # what is not stored works
             await passing.publish(name.replace("queue", "topic"), b"passes", receipt=True)
         for each in (node, other):
-            await eventually(partial(is_ready, each, b"503 "))
+            await eventually(partial(each.is_ready, b"503 "))
         here.server.start()
         for each in (node, other):
-            await eventually(partial(is_ready, each, b"200 "))
+            await eventually(partial(each.is_ready, b"200 "))
         await here.owners(3)
 
         # On a busy machine the engine may be silent for longer than DOUBT_S again.
@@ -609,10 +609,6 @@ async def test_without_its_engine_each_partition_may_refuse_persistent_messages(
         found = await drained(here, node, b"stored")
         for bodies in found.values():
             assert set(bodies) <= {b"first", b"in doubt", b"stored"}
-
-
-async def is_ready(node: Node, status: bytes) -> bool:
-    return status in await node.page("/readyz")
 
 
 async def drained(here: Cluster, node: Node, last: bytes) -> dict[str, list[bytes]]:

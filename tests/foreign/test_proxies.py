@@ -4,6 +4,7 @@ import logging
 import os
 import re
 import shutil
+from _crash.ports import free_port
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
@@ -14,7 +15,7 @@ import trio
 
 from tests.support.served import QUIET
 from tests.support.tls import authority
-from tests.support.tool_fakes import free_port, running
+from tests.support.tool_fakes import running
 from trio_stomp.client import ClientError, Connector, open_client
 from trio_stomp.testing import ThreadedBroker, threaded_broker
 

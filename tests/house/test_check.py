@@ -53,7 +53,7 @@ def test_each_push_runs_every_file_of_tests_without_those_marked_full() -> None:
 
 
 def test_the_full_tier_leaves_nothing_out() -> None:
-    assert commands("full").keys() == commands("push").keys()
+    assert commands("full").keys() >= commands("push").keys()
     assert not [word for words in commands("full").values() for word in words if "not full" in word]
 
 

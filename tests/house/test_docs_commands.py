@@ -18,7 +18,7 @@ from attrs import define, field, frozen
 
 from tests.support.chromium import chromium_or_skip, running_chromium
 from tests.support.foreign import JS
-from tests.support.tool_fakes import free_port
+from _crash.ports import free_port
 from trio_stomp.client import open_client
 from trio_stomp.testing import threaded_broker
 

@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from tests.support.tls import authority
-from tests.support.tool_fakes import free_port
+from _crash.ports import free_port
 
 ROOT = Path(__file__).parents[2]
 CONF = ROOT / "conf"

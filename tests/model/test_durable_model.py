@@ -23,8 +23,8 @@ from tests.support.stores import numbers as numbers
 from tests.support.stores import postgres as postgres
 from trio_stomp.base._errors import CloseReason
 from trio_stomp.broker import DestinationPolicy, MemoryBudget, StoreRead
-from trio_stomp.broker.queues import _queue as queue_module
 from trio_stomp.broker.queues import _storage as storage_module
+from trio_stomp.broker.queues import _windows as windows_module
 from trio_stomp.protocol import Subscribed
 
 if TYPE_CHECKING:
@@ -98,7 +98,7 @@ class DurableModel(RuleBasedStateMachine):
     def __init__(self) -> None:
         super().__init__()
         self.patch = pytest.MonkeyPatch()
-        self.patch.setattr(queue_module, "LOW_COUNT", 3)
+        self.patch.setattr(windows_module, "LOW_COUNT", 3)
         self.patch.setattr(storage_module, "LOW_COUNT", 3)
         self.patch.setattr(storage_module, "PAGE_SHARE", 0.0)
         self.directory = Path(tempfile.mkdtemp())

@@ -9,9 +9,11 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, ru
 
 from trio_stomp.store import Atomic, Delivered, Done, DropPlace, Forget, Keep, Put, Record, Turn
 
-PLACES = st.sampled_from(["a", "b", "c"])
+PLACES = st.sampled_from(["a", "b", "seen:c"])
 LEVELS = st.sampled_from([4, 4, 9])
 KEYS = st.sampled_from(["k", "l"])
+SIZES = st.sampled_from([0, 1, 900, 30_000, 100_000])
+LIMITS = st.sampled_from([1, 100, 2000, 50_000]) | st.integers(1, 1 << 20)
 
 
 class JournalMachine(RuleBasedStateMachine):
@@ -47,12 +49,13 @@ class JournalMachine(RuleBasedStateMachine):
         if urgent:
             self.durable = self.model.copy()
 
-    def make_put(self, data: st.DataObject) -> Put:
+    def make_put(self, data: st.DataObject, size: int | None = None) -> Put:
         count = data.draw(st.sampled_from([1, 1, 1, 3, 20]))
         # Some ids are used for records that are never stored.
         first = self.next_id + data.draw(st.sampled_from([0, 0, 0, 700]))
         self.next_id = first + count
-        size = data.draw(st.sampled_from([0, 1, 100, 900]))
+        if size is None:
+            size = data.draw(st.sampled_from([0, 1, 100, 900]))
         return Put(
             data.draw(PLACES),
             first,
@@ -95,6 +98,14 @@ class JournalMachine(RuleBasedStateMachine):
         put, ids = self.make_put(data), self.some_ids(data)
         self.append([Atomic([put, Done(ids), self.make_put(data)])], urgent)
 
+    @rule(data=st.data(), urgent=st.booleans(), sizes=st.lists(SIZES, min_size=2, max_size=12))
+    def commit_large(self, data: st.DataObject, urgent: bool, sizes: list[int]) -> None:
+        """Append an atomic group that may be larger than what is read at once."""
+        parts: list[Put | Done] = [self.make_put(data, size) for size in sizes]
+        if data.draw(st.booleans()):
+            parts.insert(0, Done(self.some_ids(data)))
+        self.append([Atomic(parts)], urgent)
+
     @rule(place=PLACES)
     def drop(self, place: str) -> None:
         self.append([DropPlace(place)], True)
@@ -116,7 +127,7 @@ class JournalMachine(RuleBasedStateMachine):
             self.append([put], False)
             self.append([Done([put.first])], True)
 
-    @rule(place=PLACES, level=LEVELS, limit=st.sampled_from([1, 100, 2000]), data=st.data())
+    @rule(place=PLACES, level=LEVELS, limit=LIMITS, data=st.data())
     def read(self, place: str, level: int, limit: int, data: st.DataObject) -> None:
         messages = self.model.places.get((place, level), {})
         after = data.draw(st.sampled_from([0, *messages]))

@@ -226,11 +226,17 @@ class StoreMachine(RuleBasedStateMachine):
         assert not recovered.damage
         assert recovered.places == {
             lane: PlaceState(
-                len(found), sum(len(message.body) for message in found.values()), first
+                len(found),
+                sum(len(message.body) for message in found.values()),
+                min(found),
+                expires_ms=recovered.places[lane].expires_ms,
             )
             for lane, found in lanes.items()
-            if (first := min(found))
         }
+        for lane, found in lanes.items():
+            times = [message.expires_ms for message in found.values() if message.expires_ms]
+            if times:
+                assert 0 < recovered.places[lane].expires_ms <= min(times), "never too late"
         assert recovered.deliveries == {
             id: held.message.deliveries
             for id, held in self.model.held.items()

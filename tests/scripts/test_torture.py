@@ -358,6 +358,35 @@ def test_each_wrong_end_of_a_connection_is_a_violation(
     assert text in violation.text
 
 
+def test_restart_excuses_the_end_of_a_connection_but_no_delivery() -> None:
+    world = World()
+    before, after = History(world), History(world, "c2.1 tcp")
+    plain, saved = before.send(), before.session.number(QUEUE, is_saved=True)
+    mark_sure([plain, saved])
+    world.begin_down()
+    before.hear("ERROR", code="shutting-down")
+    assert before.found == ""
+    world.judge()  # only the durable one had to survive
+    assert before.found == "lost: c1.1>/queue/a>p 1 had its RECEIPT"
+    after.session.boot = world.boot
+    sub = after.subscribe(ack="client")
+    after.message(sub, saved)
+    mark_acked([saved])
+    after.message(sub, saved)
+    assert "delivery 1001, arrived" in after.found
+
+
+def test_little_memory_excuses_refusals(history: History) -> None:
+    history.world.refusals = ("queue-full",)
+    history.send(receipt="1")
+    history.hear("ERROR", code="queue-full")
+    with suppress(Wrong):
+        history.session.expect_nothing("the Close")
+    assert history.found == ""
+    history.hear("ERROR", code="unknown-ack")
+    assert history.found.startswith("order: ERROR unknown-ack")
+
+
 @pytest.mark.parametrize("seed", range(20))
 def test_pieces_join_to_the_original(seed: int) -> None:
     dice = random.Random(seed)
@@ -368,7 +397,7 @@ def test_pieces_join_to_the_original(seed: int) -> None:
 
 
 def test_a_short_run_finds_nothing() -> None:
-    done = run("--minutes", "0.05", "--clients", "10", "--seed", "5")
+    done = run("--plain", "--minutes", "0.05", "--clients", "10", "--seed", "5")
     assert done.returncode == 0, done.stderr
     record = json.loads(done.stdout)
     assert record["violations"] == {}

@@ -16,7 +16,7 @@ import boto3
 
 from tests.support.diag_bodies import message
 from tests.support.lake import offsets, write
-from tests.support.tool_fakes import free_port
+from _crash.ports import free_port
 from trio_stomp.spark.lake import (
     LakeError,
     Place,

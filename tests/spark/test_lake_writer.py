@@ -14,11 +14,11 @@ from deltalake import DeltaTable
 
 from tests.support.diag_bodies import Row, message
 from tests.support.lake import STREAM, batch, offsets, write
-from trio_stomp.spark._columns import KINDS
-from trio_stomp.spark.lake import LakeError, Store, Writer, days_of, open_store
-from trio_stomp.spark.lake._writer import previous_epoch
+from trio_stomp.spark._columns import DATE, KINDS, PROGRESS, schema_of
+from trio_stomp.spark.lake import LakeError, Source, Store, Writer, days_of, open_store
 
 MIDNIGHT_S = 16 * 3600
+NORTH = Source("e1@north")
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 
@@ -74,7 +74,7 @@ def test_a_kill_before_any_commit_loses_and_doubles_nothing(
     assert offsets(store, "queue") == [n for n in range(16) if n % 4 == 1 for _ in "ab"]
     assert offsets(store, "process") == [n for n in range(16) if n % 4 == 2]
     assert offsets(store, "raw") == [n for n in range(16) if n % 4 == 3]
-    assert store.next("progress", "e1@north") == 16
+    assert store.next("progress", NORTH) == 16
     assert [str(day) for day in days_of(store)] == ["2026-03-14", "2026-03-15"]
 
 
@@ -84,8 +84,8 @@ def test_two_writers_of_the_same_messages_write_them_once(tmp_path: Path) -> Non
     writers = [Writer(store, STREAM) for store in (first, second)]
     for store in (first, second):
         # Both know the table as it is now, as if they worked at the same time.
-        assert store.next("session", "e1@north") == 4
-        assert store.next("progress", "e1@north") == 4
+        assert store.next("session", NORTH) == 4
+        assert store.next("progress", NORTH) == 4
     for writer, count in zip(writers, (8, 12), strict=True):
         writer.add(batch(several(4, count)))
         writer.flush()
@@ -99,23 +99,76 @@ def test_brokers_share_a_root_even_if_their_epochs_have_one_name(tmp_path: Path)
     write(tmp_path, [session(n, broker="south") for n in range(5)])
     store = open_store(tmp_path)
     assert offsets(store, "session") == [0, 0, 1, 1, 2, 2, 3, 4]
-    assert previous_epoch(store, STREAM, "south", "e2") == ("e1", 5)
-    assert previous_epoch(store, STREAM, "south", "e1") is None
+    south = Writer(store, STREAM, "south")
+    assert (south.previous_epoch("e2"), south.position("e1")) == ("e1", 5)
+    assert south.previous_epoch("e1") is None
+
+
+def users_batch(first: int, end: int) -> pa.RecordBatch:
+    """Return messages of a user's stream as its source yields them."""
+    count = end - first
+    columns = {
+        "body": pa.array([b"\xff\x00"] * count, pa.binary()),
+        "headers": pa.array([[("color", "red")]] * count, pa.map_(pa.string(), pa.string())),
+        "offset": pa.array(range(first, end), pa.int64()),
+        "epoch": ["e1"] * count,
+        "stored_at": pa.array([EPOCH] * count, pa.timestamp("us", "UTC")),
+    }
+    return pa.RecordBatch.from_pydict(columns)
+
+
+def keep(root: Path, stream: str, end: int, *, table: str = "messages", wanted: str = "") -> None:
+    """Write the messages of a user's stream up to ``end`` as a new process does."""
+    writer = Writer(open_store(root, wanted), stream, table=table)
+    writer.add(users_batch(0, end))
+    writer.flush()
+
+
+@pytest.mark.parametrize("wanted", ["delta", "parquet"])
+def test_each_stream_is_whole_in_each_table_even_if_epochs_have_one_name(
+    tmp_path: Path, wanted: str
+) -> None:
+    long = f"/stream/topic/{'ü' * 150}"
+    for end in (2, 5):
+        for stream in ("/stream/topic/a", "/stream/topic/b", long):
+            for table in ("messages", "others"):
+                keep(tmp_path, stream, end, table=table, wanted=wanted)
+    store = open_store(tmp_path)
+    for table in ("messages", "others"):
+        assert offsets(store, table) == sorted([*range(5)] * 3)
+    progress = store.dataset("progress")
+    assert progress is not None
+    rows = progress.to_table(columns=["stream", "table", "next"]).to_pylist()
+    assert {(row["stream"], row["table"]) for row in rows if row["next"] == 5} == {
+        (stream, table)
+        for stream in ("/stream/topic/a", "/stream/topic/b", long)
+        for table in ("messages", "others")
+    }
+
+
+@pytest.mark.parametrize("wanted", ["delta", "parquet"])
+def test_tables_of_an_earlier_version_go_on_where_they_are(tmp_path: Path, wanted: str) -> None:
+    """It noted positions by epoch and broker, and one for all tables of a stream."""
+    store = open_store(tmp_path, wanted)
+    earlier, rows = Source("e1@"), pa.Table.from_batches([users_batch(0, 3)])
+    dated = rows.append_column("date", rows.column("stored_at").cast(pa.date32()))
+    row = {"broker_id": "", "epoch": "e1", "stream": "/stream/topic/a", "first": 0, "next": 3}
+    row |= {"messages": 3, "stored_at": EPOCH, "written_at": EPOCH, "date": EPOCH.date()}
+    schema = pa.schema(each for each in schema_of((*PROGRESS, DATE)) if each.name != "table")
+    store.append("first", earlier, 3, lambda _: dated)
+    store.append("progress", earlier, 3, lambda _: pa.Table.from_pylist([row], schema))
+    for table in ("first", "second"):
+        keep(tmp_path, "/stream/topic/a", 5, table=table)
+        assert offsets(open_store(tmp_path), table) == [*range(5)]
+    keep(tmp_path, "/stream/topic/a", 5, table="first")
+    assert offsets(open_store(tmp_path), "first") == [*range(5)]
 
 
 @pytest.mark.parametrize("wanted", ["delta", "parquet"])
 def test_messages_of_users_keep_their_bytes_and_headers(tmp_path: Path, wanted: str) -> None:
-    headers = pa.map_(pa.string(), pa.string())
     for broker_id, count in (("north", 2), ("north", 3), ("south", 2)):
-        columns = {
-            "body": pa.array([b"\xff\x00"] * count, pa.binary()),
-            "headers": pa.array([[("color", "red")]] * count, headers),
-            "offset": pa.array(range(count), pa.int64()),
-            "epoch": ["e1"] * count,
-            "stored_at": pa.array([EPOCH] * count, pa.timestamp("us", "UTC")),
-        }
         writer = Writer(open_store(tmp_path, wanted), "/stream/topic/t", broker_id)
-        writer.add(pa.RecordBatch.from_pydict(columns))
+        writer.add(users_batch(0, count))
         writer.flush()
     table = open_store(tmp_path).dataset("messages")
     assert table is not None
@@ -133,6 +186,25 @@ def test_a_gap_belongs_to_the_broker_of_its_epoch(tmp_path: Path) -> None:
     write(tmp_path, [session(n) for n in range(5, 9)])
     assert offsets(open_store(tmp_path), "_gap") == [3]
     assert offsets(open_store(tmp_path), "session") == [0, 1, 2, 7, 8]
+
+
+def test_an_epoch_that_was_taken_for_a_lost_one_goes_on(tmp_path: Path) -> None:
+    """Its row takes no offset: the message there is not lost."""
+    write(tmp_path, [session(n) for n in range(3)])
+    for _ in range(2):
+        write(tmp_path, [message("_gap", 3, lo=3, hi=7, reason="epoch")])
+    write(tmp_path, [session(n) for n in range(9)])
+    assert offsets(open_store(tmp_path), "_gap") == [3]
+    assert offsets(open_store(tmp_path), "session") == [*range(9)]
+
+
+def test_an_epoch_of_another_stream_is_not_taken_for_a_lost_one(tmp_path: Path) -> None:
+    """A checkpoint of an earlier version does not tell its stream."""
+    keep(tmp_path, "/stream/topic/a", 2)
+    gap = [message("_gap", 2, broker="", lo=2, hi=2, reason="epoch")]
+    with pytest.raises(LakeError, match="is of /stream/topic/a, not of /stream/DIAG: name another"):
+        write(tmp_path, gap)
+    assert offsets(open_store(tmp_path), "_gap") == []
 
 
 def test_messages_out_of_order_are_refused(tmp_path: Path) -> None:
@@ -204,7 +276,7 @@ def test_columns_of_a_newer_version_are_added_and_kept(tmp_path: Path) -> None:
     store = delta(open_store(tmp_path))
     newer = split(batch_table([session(1, clients=7)])).tables["session"]
     newer = newer.append_column("novelty", newer.column("clients"))
-    store.append("session", "e1@north", 2, lambda _: newer)
+    store.append("session", NORTH, 2, lambda _: newer)
     # One of the version before writes beside it.
     write(tmp_path, [session(n) for n in range(4)])
     table = store.dataset("session")

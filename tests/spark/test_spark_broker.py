@@ -123,6 +123,26 @@ def test_a_lost_stream_becomes_a_gap_row(brokers: Brokers) -> None:
     assert {row["epoch"] for row in found}.isdisjoint({start["epoch"]})
 
 
+def test_an_offset_of_another_stream_is_refused(brokers: Brokers) -> None:
+    """Otherwise its epoch would count as lost, and its next messages would be skipped."""
+    port = brokers.start()
+    brokers.send(port, 5)
+    reader = streaming(port)
+    start = reader.initialOffset()
+    other = StompDataSource({"url": f"stomp://127.0.0.1:{port}"})
+    wrong = other.streamReader(other.schema())
+    refusal = f"is of /stream{TOPIC}, not of /stream/DIAG: give each stream a checkpoint of its own"
+    with pytest.raises(StreamError, match=refusal):
+        wrong.latestOffset(start, ALL)
+    with pytest.raises(StreamError, match=refusal):
+        wrong.partitions(wrong.initialOffset(), start)
+    # Those of an earlier version do not tell their stream.
+    earlier = {name: start[name] for name in ("epoch", "offset", "next", "at")}
+    end = reader.latestOffset(earlier, ALL)
+    assert [row["offset"] for row in rows(reader, earlier, end)] == [0, 1, 2, 3, 4]
+    assert reader.latestOffset(earlier | {"offset": 5}, ALL) == earlier | {"offset": 5}
+
+
 @pytest.mark.full
 def test_a_batch_of_the_statistics(spark: "SparkSession", brokers: Brokers) -> None:
     port = brokers.start("--diag-interval-s", "0.2")

@@ -21,7 +21,7 @@ import pyarrow.compute as pc  # noqa: E402
 
 from tests.support.diag_day import diag_day as diag_day  # noqa: E402
 from trio_stomp.spark._columns import KINDS  # noqa: E402
-from trio_stomp.spark.lake import open_store  # noqa: E402
+from trio_stomp.spark.lake import Source, open_store  # noqa: E402
 from trio_stomp.spark.running import NOTEBOOK_FILE  # noqa: E402
 
 if TYPE_CHECKING:
@@ -103,7 +103,7 @@ def execute(monkeypatch: pytest.MonkeyPatch) -> Callable[[Path], Any]:
 
 def fill(root: Path, name: str, rows: pa.Table) -> None:
     """Write a table with these rows."""
-    open_store(root).append(name, "a source", 1, lambda _: rows)
+    open_store(root).append(name, Source("a source"), 1, lambda _: rows)
 
 
 def test_the_notebook_runs_on_the_sample(

@@ -68,6 +68,10 @@ class FakeLog:
         """Delete the entries with lesser sequences."""
         self.entries = [entry for entry in self.entries if entry.sequence >= below]
 
+    def entry(self, sequence: int) -> LogEntry | None:
+        self._settle()
+        return next((each for each in self.entries if each.sequence == sequence), None)
+
     def read(self, after: int) -> Sequence[LogEntry]:
         self._settle()
         return [entry for entry in self.entries if entry.sequence > after][: self.at_once]
@@ -110,7 +114,7 @@ class Node:
 
     def make(self) -> ProcessStore:
         fill_new = partial(newest, self.snapshots)
-        return ProcessStore(self.log, LocalState(self.open_local, fill_new))
+        return ProcessStore(self.log, LocalState(self.open_local, fill_new, self.log))
 
     def crash(self, store: Store) -> None:
         store.close()
@@ -134,7 +138,7 @@ class Memories:
 
         return ProcessStore(
             self.log,
-            LocalState(open_local, partial(newest, self.snapshots)),
+            LocalState(open_local, partial(newest, self.snapshots), self.log),
             patience_s=PATIENCE_S,
             clock=lambda: self.log.now,
         )

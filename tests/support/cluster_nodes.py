@@ -72,6 +72,13 @@ class Node:
             await stream.send_all(f"{head}\r\n".encode() + body)
             return b"".join([data async for data in stream])
 
+    async def is_ready(self, status: bytes) -> bool:
+        """Return whether /readyz answers so. A node that resigns ends its connections."""
+        try:
+            return status in await self.page("/readyz")
+        except trio.BrokenResourceError:
+            return False
+
 
 @define(eq=False)
 class Cluster:

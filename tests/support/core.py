@@ -9,7 +9,7 @@ the codec cannot hide itself.
 
 import re
 from collections import deque
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
 from _oracle.server_frames import Pairs as Pairs
@@ -36,7 +36,7 @@ from trio_stomp.broker import (
 )
 from trio_stomp.broker.queues._consumer import SHOWN_BYTES, Consumer
 from trio_stomp.broker.queues._queue import Queue
-from trio_stomp.frames import FrameRun, Head
+from trio_stomp.frames import DEDUP_HEADERS, FrameRun, Head
 from trio_stomp.protocol import (
     NO_HEARTBEATS,
     STOMP_1_0,
@@ -229,6 +229,13 @@ def run_of(
     return FrameRun(Head("SEND", pairs, length, destination), raw, list(receipts))
 
 
+def singly(run: FrameRun) -> Iterator[FrameRun]:
+    """Yield each frame as a run of its own."""
+    for number, body in enumerate(run.bodies, 1):
+        own = [(1, name) for count, name in run.receipts if count == number]
+        yield FrameRun(run.head, [body], own)
+
+
 def head_bytes(headers: Pairs) -> int:
     """Return the bytes charged for a plain header block: repeated here, as part of a limit."""
     return 512 + sum(176 + 2 * (len(name) + len(text)) for name, text in headers)
@@ -309,9 +316,10 @@ class Peer:
         receipts: Sequence[tuple[int, bytes]] = (),
         received_at: float | None = None,
     ) -> None:
-        """SEND, a run of as many frames as there are bodies."""
+        """SEND as many frames as there are bodies, in runs as the decoder makes them."""
         run = run_of(destination, bodies or ("x",), headers, receipts)
-        self.does(run, received_at=received_at)
+        is_single = any(name in DEDUP_HEADERS for name, _ in headers)
+        self.does(*(singly(run) if is_single else [run]), received_at=received_at)
 
     def subscribes(
         self,

@@ -9,7 +9,7 @@ from attrs import define, field
 
 from tests.support.core import Actor, Bench, Received
 from trio_stomp.broker import Log, Recovery
-from trio_stomp.store import MemoryStore, Store, StoreError, Turn
+from trio_stomp.store import MemoryStore, Store, StoreError, Turn, append_sound
 
 WALL_OFFSET_S = 1_700_000_000.0
 PAGE_BYTES = 4096
@@ -57,8 +57,8 @@ class DurableBench(Bench):
         """Let the store append and answer."""
         turns, self.turns = self.turns, []
         if turns:
-            self.commit = self.store.append(turns, self.commit)
-            self.broker.committed(self.commit, self.now)
+            self.commit, left_out = append_sound(self.store, turns, self.commit)
+            self.broker.committed(self.commit, self.now, left_out)
         self.broker.end_turn(self.now)
         self._take()
 

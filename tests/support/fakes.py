@@ -38,7 +38,7 @@ from trio_stomp import ServerHandle, Settings
 from trio_stomp.broker import Broker, Delivery
 from trio_stomp.cluster import Contact, Gate
 from trio_stomp.cluster.routing import Placement, Router, make_core
-from trio_stomp.server import Entrance, InnerServer, Server
+from trio_stomp.server import Door, Entrance, InnerServer, Server, ServerLimits
 from trio_stomp.startup._entrances import address_of, open_entrances
 from trio_stomp.startup._security import Security
 from trio_stomp.startup._serve import Embedding, _assemble
@@ -565,9 +565,10 @@ class Dial:
         host, _, port = address_of(entrances[0].listener).rpartition(":")
         owner = Contact("owner", host, int(port), "secret")
         listeners: list[trio.SocketListener] = await trio.open_tcp_listeners(0, host="127.0.0.1")
-        gate = Gate(PATIENCE_S, 100, owner)
+        gate = Gate(PATIENCE_S, owner)
         assert self._nursery is not None
-        self._nursery.start_soon(self._serve_gate, partial(gate.serve, "off"), listeners)
+        let_in = partial(Door(ServerLimits()).let_in, gate.serve, "off", b"", None)
+        self._nursery.start_soon(self._serve_gate, let_in, listeners)
         return [Entrance(each.listener, "off", b"secret") for each in entrances], listeners
 
     async def _routed(self, settings: Settings) -> Server:
@@ -578,7 +579,7 @@ class Dial:
             (listener,) = await trio.open_tcp_listeners(0, host="127.0.0.1")
             port = listener.socket.getsockname()[1]
             contact = Contact(f"n{number}", "127.0.0.1", port, "secret")
-            self.gates.append(Gate(PATIENCE_S, 100, contact))
+            self.gates.append(Gate(PATIENCE_S, contact))
             handle = ServerHandle(())
             server = self._core(settings, handle, partial(make_core, placement, number))
             self.owners.append((server, handle))

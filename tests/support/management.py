@@ -79,3 +79,24 @@ class Interface:
         reply = await self.ask(method, target, body=body)
         assert reply.status == 200, reply.text
         return reply.json
+
+
+def operations(document: Any) -> list[tuple[str, str, Any]]:
+    """Return each request: its method, the end of its address, its description."""
+    return [
+        (method.upper(), path.removeprefix(API), operation)
+        for path, methods in document["paths"].items()
+        for method, operation in methods.items()
+    ]
+
+
+VALUES = {
+    "queue": "/queue/q",
+    "to": "/queue/to",
+    "destination": "/topic/t",
+    "session": "1",
+    "stream": "/stream/topic/t",
+    "id": "1",
+    "name": "n",
+}
+"""Values of required parameters."""

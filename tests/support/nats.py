@@ -1,7 +1,6 @@
 """Servers of NATS: a scripted one on a real socket, and the real one where it is installed."""
 
 import json
-import socket
 import subprocess
 from collections.abc import AsyncGenerator, Iterator, Mapping, Sequence
 from contextlib import asynccontextmanager, contextmanager, suppress
@@ -12,6 +11,7 @@ import pytest
 import trio
 from _cluster import machines
 from _crash.broker import NotReady
+from _crash.ports import free_ports
 from attrs import define, field
 
 from trio_stomp.nats import Address
@@ -105,15 +105,6 @@ def nats_server() -> str:
         pytest.skip(f"THE SERVER OF NATS IS NOT THERE: {error}")
 
 
-def free_ports(count: int) -> list[int]:
-    """Return ports that are free at the moment."""
-    sockets = [socket.create_server(("127.0.0.1", 0)) for _ in range(count)]
-    ports = [each.getsockname()[1] for each in sockets]
-    for each in sockets:
-        each.close()
-    return ports
-
-
 @define(eq=False)
 class NatsProcess:
     """A server of NATS, which can be killed and started again on the same port and files."""
@@ -144,7 +135,8 @@ class NatsProcess:
 @contextmanager
 def running_nats(folder: Path, *arguments: str, nodes: int = 1) -> Iterator[list[NatsProcess]]:
     """Run servers with JetStream, of one cluster if there are several, while the block runs."""
-    ports, routes = free_ports(nodes), free_ports(nodes)
+    numbers = free_ports(2 * nodes)
+    ports, routes = numbers[:nodes], numbers[nodes:]
     servers: list[NatsProcess] = []
     for number, (port, route) in enumerate(zip(ports, routes, strict=True)):
         words = ["-js", "-sd", str(folder / f"n{number}"), "-n", f"n{number}", *arguments]

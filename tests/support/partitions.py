@@ -191,7 +191,7 @@ async def partitions(
 ) -> AsyncGenerator[Partitions, None]:
     """Run a node and the owners of its partitions, for a test that takes less than a minute."""
     settings = evolve(Settings.of(port=0, **options), destinations=tuple((policies or {}).items()))
-    gates = [Gate(5, 100) for _ in PLACEMENT.all]
+    gates = [Gate(5) for _ in PLACEMENT.all]
     owners = [Owner(number, gates, settings) for number in PLACEMENT.all]
     with trio.fail_after(60):
         async with AsyncExitStack() as stack, trio.open_nursery() as tasks:

@@ -2,7 +2,6 @@
 
 import io
 import os
-import socket
 import subprocess
 import sys
 import threading
@@ -31,12 +30,6 @@ def running(*command: Any, **options: Any) -> Iterator[subprocess.Popen[Any]]:
             yield process
         finally:
             process.kill()
-
-
-def free_port() -> int:
-    """Return a port that was free a moment ago."""
-    with socket.create_server(("127.0.0.1", 0)) as server:
-        return int(server.getsockname()[1])
 
 
 class Terminal(io.StringIO):

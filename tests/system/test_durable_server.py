@@ -366,6 +366,7 @@ async def test_an_ack_without_receipt_is_stored_by_the_checkpoint(
         await eventually(lambda: not dial.stored("/queue/q"))
 
 
+@pytest.mark.bugs
 @pytest.mark.parametrize("how", ["stop", "cancel"])
 @pytest.mark.parametrize(
     "fault", [FULL, StoreBroken("nobody knows"), ZeroDivisionError("bug")], ids=type

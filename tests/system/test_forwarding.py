@@ -68,7 +68,41 @@ async def test_a_transaction_reaches_all_its_partitions() -> None:
         assert waiting(here) == [1, 2, 1]
         first, second = await taken(here, B, 2)
         assert first.get("transaction") is None
-        assert first["x-dedup-id"] != second["x-dedup-id"]
+        names = {name for name, _ in (*first.headers, *second.headers)}
+        assert not {name for name in names if name.startswith("x-")}  # nobody sees how it came
+
+
+@pytest.mark.parametrize("header", ["x-dedup-id", "x-trio-stomp-forward"])
+async def test_nobody_else_can_use_the_ids_of_messages_that_are_sent_on(header: str) -> None:
+    """They can be guessed, so messages of a transaction would count as duplicates of his."""
+    async with partitions() as here:
+        client, got = await job(here)
+        other = await here.client()
+        for number in range(20):
+            headers = {**STORED, header: f"forwarded-0-{number}"}
+            await other.publish(B, b"theirs", headers=headers, receipt=True)
+        await begin(client, got, B)
+        await client.send("COMMIT", {**IN_IT, "receipt": "r"})
+        await client.receive_until_receipt("r")
+        await settled(here)
+        assert BODY in [each.body for each in await taken(here, B, waiting(here)[1])]
+
+
+@pytest.mark.parametrize("routing", [{}, {"destination-type": "ANYCAST"}])
+async def test_a_transaction_with_temporary_names_reaches_all_its_partitions(
+    routing: dict[str, str],
+) -> None:
+    """With ANYCAST the public name of a temporary topic may be in any partition."""
+    composites = [f"/temp-topic/u,{name}" for name in (A, B, C)] + [f"{B},/temp-queue/u,{A}"]
+    for composite in composites:
+        async with partitions() as here:
+            client, got = await job(here)
+            await begin(client, got, B)
+            await client.publish(composite, BODY, headers={**IN_IT, **STORED, **routing})
+            await client.send("COMMIT", {**IN_IT, "receipt": "r"})
+            await client.receive_until_receipt("r")
+            await settled(here)
+            assert waiting(here) == [A in composite, 1 + (B in composite), C in composite]
 
 
 STEPS = [(0, "commit"), (1, "sent on"), (0, "end")]

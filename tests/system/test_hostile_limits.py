@@ -39,7 +39,7 @@ from trio_stomp.broker.topics._durables import MAX_DURABLES
 from trio_stomp.config import options
 from trio_stomp.frames import HeadCache
 from trio_stomp.frames._decoder import MAX_COMMAND_BYTES
-from trio_stomp.server import _server
+from trio_stomp.server import _accepting
 from trio_stomp.server._admission import REFUSALS_AT_ONCE
 from trio_stomp.server.io._inbox import _CAPACITY
 from trio_stomp.server.io._outbox import JOIN_BYTES
@@ -331,7 +331,7 @@ async def test_the_limit_of_one_address(autojump_clock, monkeypatch: pytest.Monk
     def far_wire(stream: trio.abc.Stream, _: object) -> Wire:
         return StreamWire(f"{hosts.pop(0)}:{len(hosts)}", False, stream)
 
-    monkeypatch.setattr(_server, "wire_over", far_wire)
+    monkeypatch.setattr(_accepting, "wire_over", far_wire)
     # A remote client could not connect without a login.
     options = {**QUIET, "anonymous": "always", "max_connections_per_address": 2}
     async with open_dial(**options) as dial:

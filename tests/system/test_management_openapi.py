@@ -5,7 +5,7 @@ from typing import Any
 
 from openapi_spec_validator import validate
 
-from tests.support.management import API, Interface, description
+from tests.support.management import API, VALUES, Interface, description, operations
 from tests.support.served import served
 
 
@@ -16,27 +16,6 @@ async def test_the_description_is_openapi() -> None:
     validate(document)
     names = [each["operationId"] for _, _, each in operations(document)]
     assert len(set(names)) == len(names)
-
-
-def operations(document: Any) -> list[tuple[str, str, Any]]:
-    """Return each request: its method, the end of its address, its description."""
-    return [
-        (method.upper(), path.removeprefix(API), operation)
-        for path, methods in document["paths"].items()
-        for method, operation in methods.items()
-    ]
-
-
-VALUES = {
-    "queue": "/queue/q",
-    "to": "/queue/to",
-    "destination": "/topic/t",
-    "session": "1",
-    "stream": "/stream/topic/t",
-    "id": "1",
-    "name": "n",
-}
-"""Values of required parameters."""
 
 
 def wrong(schema: Any) -> str | None:

@@ -409,6 +409,7 @@ def assemble_faulty(settings: Settings, security: Security, handle: ServerHandle
     return server
 
 
+@pytest.mark.bugs
 async def test_a_bug_in_the_core_costs_the_connection_that_met_it(
     autojump_clock, caplog: pytest.LogCaptureFixture
 ) -> None:

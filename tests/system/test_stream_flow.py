@@ -250,3 +250,31 @@ def test_reading_does_not_change_a_run():
     tails = list(run.tails(2, b"e"))
     reads(bench, from_seq="0").reads()
     assert run.tails(2, b"e") == tails
+
+
+@pytest.mark.parametrize("ack", ["auto", "client"])
+def test_small_messages_of_a_large_run_are_given_piece_by_piece(stored, ack):
+    """A page of the store was one delivery, of megabytes that nobody had asked the memory for."""
+    bench = filled(0, stored=stored, window=1 if stored else 0)
+    bench.actor().sends(TOPIC, *map(str, range(3000)), kind="n")
+    bench.turn()
+    writes(bench, 1)
+    reader = reads(bench, ack=ack, from_seq="0", prefetch_count="5000")
+    assert offsets(reader.reads()) == list(range(3001))
+    counts = [data.count(b"\nx-stream-offset:") for data in reader.outbox.log]
+    assert max(counts) <= 1025
+    assert len(counts) == 3
+
+
+def test_unacknowledged_messages_and_those_read_ahead_are_charged():
+    bench = filled(0, stored=True, window=1)
+    writes(bench, 100)
+    before = bench.memory.used_bytes
+    reader = reads(bench, ack="client", from_seq="0", prefetch_count="10")
+    frames = reader.reads()
+    assert len(frames) == 10
+    body = len(frames[0].text)
+    held = bench.memory.used_bytes - before
+    assert 10 * (body + 256) + 90 * 48 <= held <= 10 * (body + 256) + 100 * (2 + 48)
+    reader.unsubscribes()
+    assert bench.memory.used_bytes == before

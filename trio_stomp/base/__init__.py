@@ -8,12 +8,15 @@ from trio_stomp.base._cluster import Cluster as Cluster
 from trio_stomp.base._cluster import ClusterFigures as ClusterFigures
 from trio_stomp.base._cluster import NodeFigures as NodeFigures
 from trio_stomp.base._errors import PASSING_CODES as PASSING_CODES
+from trio_stomp.base._errors import BrokenInvariant as BrokenInvariant
 from trio_stomp.base._errors import CloseReason as CloseReason
+from trio_stomp.base._errors import FrameBug as FrameBug
 from trio_stomp.base._errors import FrameError as FrameError
 from trio_stomp.base._errors import OptionError as OptionError
 from trio_stomp.base._errors import ProtocolError as ProtocolError
 from trio_stomp.base._errors import RemoteError as RemoteError
 from trio_stomp.base._errors import StompError as StompError
+from trio_stomp.base._groups import first_of as first_of
 from trio_stomp.base._groups import innermost as innermost
 from trio_stomp.base._groups import sole as sole
 from trio_stomp.base._identity import ANONYMOUS as ANONYMOUS
@@ -28,6 +31,7 @@ from trio_stomp.base._noop import noop as noop
 from trio_stomp.base._option import CHOICES as CHOICES
 from trio_stomp.base._option import HELP as HELP
 from trio_stomp.base._option import LIVE as LIVE
+from trio_stomp.base._option import MAX_INTEGER as MAX_INTEGER
 from trio_stomp.base._option import MINIMUM as MINIMUM
 from trio_stomp.base._option import option as option
 from trio_stomp.base._percentile import percentile as percentile

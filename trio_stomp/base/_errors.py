@@ -1,7 +1,8 @@
 """The hierarchy of errors, and the reasons for which connections end.
 
 A ``RemoteError`` is the peer's fault: it becomes an ERROR frame and the end of the connection,
-never a traceback. Other errors are the caller's fault, or bugs.
+never a traceback. Other errors are the caller's fault, or bugs; ``BrokenInvariant`` is a bug that
+leaves the core's state in doubt.
 """
 
 from enum import Enum
@@ -126,3 +127,28 @@ class ProtocolError(RemoteError):
 
 class OptionError(StompError):
     """An option's name or value is invalid. The text is one line for the operator."""
+
+
+class FrameBug(Exception):
+    """A bug that ended the work for one frame. The exception that it raised is the cause.
+
+    Its only argument is the encoded id of the receipt that the frame requested, or None.
+    """
+
+
+class BrokenInvariant(Exception):
+    """A condition that the core relies on does not hold: a bug, and its state is in doubt.
+
+    Not a ``StompError``: no frame may lead to it, and no handler for clients' errors catches it.
+
+    Args:
+      name: The invariant, as in docs/inside/invariants.md, such as ``queue-order``.
+      state: One line with the figures that tell the cause (ids, counts), without message bodies.
+      concerns: The destination whose hand-out stops; "" = none.
+    """
+
+    def __init__(self, name: str, state: str, concerns: str = "") -> None:
+        super().__init__(f"{name}: {state}")
+        self.name = name
+        self.state = state
+        self.concerns = concerns

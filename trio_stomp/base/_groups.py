@@ -6,6 +6,14 @@ def sole(group: BaseExceptionGroup[BaseException]) -> BaseException:
     return group.exceptions[0] if len(group.exceptions) == 1 else group
 
 
+def first_of(group: BaseExceptionGroup[BaseException]) -> BaseException:
+    """Return the first exception within groups of groups."""
+    error: BaseException = group
+    while isinstance(error, BaseExceptionGroup):
+        error = error.exceptions[0]
+    return error
+
+
 def innermost(group: BaseExceptionGroup[BaseException]) -> BaseException:
     """Return the only exception within groups of groups, to hide several nurseries."""
     error = sole(group)

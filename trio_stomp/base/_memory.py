@@ -2,6 +2,8 @@
 
 from attrs import define
 
+from trio_stomp.base._errors import BrokenInvariant
+
 TABLES_SHARE = 2
 """Names and subscriptions may take 1/2 of the limit, in addition to it."""
 MIN_TABLES_BYTES = 1024 * 1024
@@ -32,6 +34,9 @@ class Quota:
     """``user``; or ``network``, without logins."""
     stored_bytes: int = 0
     """Cost of its messages in the store, whether or not they are in memory as well."""
+    read_s: float = 0.0
+    """Time used for its input, in seconds, from which its turns to be read follow. It is on the
+    scale of the connections that wait, so only differences mean something."""
     line: bytes = b""
     """The header line that names it in stored messages."""
 
@@ -90,6 +95,16 @@ class MemoryBudget:
     def charged_bytes(self) -> int:
         """Return the bytes of messages and of held frames."""
         return self.used_bytes + self.held_bytes
+
+    def check(self) -> None:
+        """Check that nobody gave back more than was taken.
+
+        Raises:
+          BrokenInvariant: A figure is negative.
+        """
+        figures = self.used_bytes, self.kept_bytes, self.tables_bytes, self.held_bytes
+        if min(figures) < 0:
+            raise BrokenInvariant("memory", f"used, kept, tables, held: {figures} bytes")
 
     def take(self, size: int) -> bool:
         """Charge ``size`` bytes.

@@ -15,6 +15,8 @@ HELP = "help"
 CHOICES = "choices"
 MINIMUM = "minimum"
 LIVE = "live"
+MAX_INTEGER = 2**63 - 1
+"""The largest number that configuration files and records can hold."""
 
 
 def option(
@@ -22,6 +24,7 @@ def option(
     help: str,
     *,
     minimum: float | None = None,
+    maximum: float = MAX_INTEGER,
     choices: tuple[str, ...] = (),
     live: bool = False,
 ) -> T:
@@ -31,13 +34,14 @@ def option(
       default: The default value, whose type is the option's type.
       help: One sentence for ``--help``; the name has the unit (``_bytes``, ``_s``, ``_ms``).
       minimum: The minimum of a number.
+      maximum: The maximum of a number.
       choices: The allowed words; () = any text.
       live: Whether it can be changed while the broker runs. This requires that all code reads it
         from the shared group each time, and keeps no copy (``config.adopt``).
     """
     checks: list[Callable[..., None]] = []
-    if minimum is not None:
-        checks.append(_at_least(minimum))
+    if isinstance(default, int | float):
+        checks.append(_within(-maximum if minimum is None else minimum, maximum))
     if choices:
         checks.append(_one_of(choices))
     metadata = {HELP: help, CHOICES: choices, MINIMUM: minimum, LIVE: live}
@@ -45,10 +49,12 @@ def option(
     return field
 
 
-def _at_least(minimum: float) -> Callable[..., None]:
+def _within(minimum: float, maximum: float) -> Callable[..., None]:
     def check(_: object, field: "attrs.Attribute[float]", value: float) -> None:
         if value < minimum:
             raise ValueError(f"{field.name} is {value}, but must be {minimum} or more")
+        if value > maximum:
+            raise ValueError(f"{field.name} is {value}, but must be {maximum} or less")
 
     return check
 

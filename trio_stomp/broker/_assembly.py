@@ -306,6 +306,7 @@ class BrokerAssembly:
             self.wall,
             payer_of=self.quotas.charged,
             readers=Readers(self.memory),
+            make_room=self.overflow.make_room,
         )
 
     def _make_streams(self) -> None:
@@ -333,6 +334,8 @@ class BrokerAssembly:
             log=self.log,
             shares_durables=self.dialect.shares_durables,
         )
+        if self.storage is not None:
+            self.storage.make_durable_room = self.bindings.make_room
         initial_delivery = InitialDelivery(
             self.policies,
             memory=self.memory,

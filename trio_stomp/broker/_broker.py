@@ -14,6 +14,7 @@ from trio_stomp.base import CloseReason, Identity, Quota, RemoteError, noop
 from trio_stomp.broker._acking import Acking
 from trio_stomp.broker._assembly import BrokerAssembly
 from trio_stomp.broker._configuration import configuring
+from trio_stomp.broker._deferred import ROOM_S
 from trio_stomp.broker._ordering import SendOrder
 from trio_stomp.broker._receipts import Receipts
 from trio_stomp.broker._sessions import Sessions
@@ -50,6 +51,7 @@ from trio_stomp.protocol import (
 
 if TYPE_CHECKING:
     from trio_stomp.broker.rules import AccessRules
+    from trio_stomp.store import LeftOut
 
 
 @define(eq=False, repr=False)
@@ -76,8 +78,7 @@ class Broker(BrokerAssembly):
 
     def __attrs_post_init__(self) -> None:
         super().__attrs_post_init__()
-        self._null_outbox = NullOutbox()
-        self._is_cut = False
+        self._null_outbox, self._is_cut = NullOutbox(), False
         self.sessions = Sessions(
             self.server_name,
             dialect=self.dialect,
@@ -147,7 +148,8 @@ class Broker(BrokerAssembly):
                 if type(event) is FrameRun:
                     rest = self._send(client, event, received_at, now)
                     if rest is not None:
-                        self._block(client, rest, [rest, *events[index + 1 :]], received_at)
+                        self.overflow.wait(client, rest.bodies[0])
+                        self.hold(client, [rest, *events[index + 1 :]], received_at)
                         return
                 elif type(event) is Acked:
                     event = self.acknowledger.resolve(client, event)
@@ -259,19 +261,24 @@ class Broker(BrokerAssembly):
         client.is_gone = True
         if self.durability.keeps(client, reason, forgotten):
             return
-        if client.is_blocked and client not in self.turns:
-            self.overflow.forget(client)
-            self.unblock(client, now)
-            if self.durability.keeps(client, reason, forgotten):
-                return
+        if client in self.overflow.blocked and reason is not CloseReason.CLIENT_CLOSED:
+            self._give_up(client, now)
         if client.is_blocked:
             client.farewell = reason, forgotten
+            if client in self.overflow.blocked:  # it may still read its RECEIPTs
+                self.timers.call_at(now + ROOM_S, partial(self._give_up, client))
             self.turns.resume(client)  # its work may wait for others, and need not now
             return
         client.is_lost |= not client.is_refused and reason in LOST
         client.is_refused = True
         self.leaving.leave(client, now, partial(self._forget, client, reason, forgotten))
         client.outbox.close(reason)  # its subscriptions may end later: stage nothing more
+
+    def _give_up(self, client: Client, now: float) -> None:
+        """Refuse the SENDs for which a client that is gone has waited for room in a queue."""
+        while (full := self.overflow.give_up(client)) is not None:
+            self.refuse(client, self.deferred.refused(client, full), now)
+            self.unblock(client, now)
 
     def _forget(self, client: Client, reason: CloseReason, forgotten: Callable[[], None]) -> None:
         try:
@@ -350,9 +357,9 @@ class Broker(BrokerAssembly):
 
     # The store.
 
-    def committed(self, number: int, now: float) -> None:
-        """Carry out the effects up to a stored commit number."""
-        self.durability.committed(number, now)
+    def committed(self, number: int, now: float, left_out: "Sequence[LeftOut]" = ()) -> None:
+        """Carry out the effects up to a stored commit number, except for records left out."""
+        self.durability.committed(number, now, left_out)
         if self.fan_out.slow:
             self._settle_slow(now, records=True)
 
@@ -379,8 +386,8 @@ class Broker(BrokerAssembly):
                 self.durability.check_accepts(self.log, run.head, client.quota)
             taken, outcome = self.publisher.send(client, run, received_at, now)
         except QueueFull as error:
-            self.receipts.of_run(client, run, error.taken, self.publisher.stored(run.head))
-            following = (name for count, name in run.receipts if count == error.taken + 1)
+            self.receipts.of_run(client, run, error.done, error.outcome)
+            following = (name for count, name in run.receipts if count == error.done + 1)
             error.receipt_id = next(following, None)
             raise
         if run.receipts:
@@ -395,13 +402,6 @@ class Broker(BrokerAssembly):
         assert isinstance(event, FrameRun)
         giving.on_done = partial(self.receipts.of_run, client, event, len(event.bodies))
         return giving.pieces()
-
-    def _block(
-        self, client: Client, rest: FrameRun, events: Sequence[Event], received_at: float
-    ) -> None:
-        """Block a producer on a full queue: hold its events until there is room."""
-        self.overflow.wait(client, rest.bodies[0])
-        self.hold(client, events, received_at)
 
     def wait_turn(
         self, client: Client, work: Work, events: Sequence[Event], received_at: float
@@ -422,9 +422,9 @@ class Broker(BrokerAssembly):
         while client.deferred and not client.is_blocked:
             events, received_at = self.deferred.pop(client)
             self._carry_out(client, events, received_at, now)
-        if client.is_blocked:
+        if client.is_blocked and client not in self.overflow.blocked:
             return
-        client.outbox.pause_reading(paused=False)
+        client.outbox.pause_reading(paused=client.is_blocked)
         if client.farewell is not None:
             (reason, forgotten), client.farewell = client.farewell, None
             self.forget(client, reason, now, forgotten)

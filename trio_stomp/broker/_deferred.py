@@ -4,9 +4,10 @@ from typing import TYPE_CHECKING
 
 from attrs import define
 
-from trio_stomp.base import MemoryBudget
+from trio_stomp.base import MemoryBudget, RemoteError
+from trio_stomp.broker.headers import add_origin
 from trio_stomp.frames import FrameRun, head_cost
-from trio_stomp.protocol import Acked, Committed
+from trio_stomp.protocol import Acked, Committed, Refused
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -14,6 +15,9 @@ if TYPE_CHECKING:
     from trio_stomp.broker.delivery import Client
     from trio_stomp.protocol import Event
 
+ROOM_S = 5.0
+"""How long the SENDs of a client that has closed its half of the connection wait for room in a
+queue. The connection waits longer for the broker."""
 EVENT_BYTES = 512
 """Approximate bytes of an event. Most take much less."""
 ITEM_BYTES = 64
@@ -42,6 +46,19 @@ class DeferredEvents:
         events, received_at, cost = client.deferred.pop(0)
         self.memory.held_bytes -= cost
         return events, received_at
+
+    def refused(self, client: "Client", full: RemoteError) -> RemoteError:
+        """Remove the next events. Return their error: the one that ends the client, if any.
+
+        Args:
+          client: A client that is gone, and had waited for room in a queue.
+          full: The error if there is no other.
+        """
+        held = [event for events, _, _ in client.deferred for event in events]
+        error = next((event.error for event in held if isinstance(event, Refused)), full)
+        add_origin(error, held[0])
+        self.pop(client)
+        return error
 
     def _charge(self, events: "Sequence[Event]") -> int:
         cost = _cost_of(events)

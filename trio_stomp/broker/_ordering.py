@@ -6,6 +6,7 @@ do not wait.
 """
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import partial
 from typing import Protocol
 
 from attrs import define
@@ -17,6 +18,7 @@ from trio_stomp.broker.sending import Publisher
 from trio_stomp.broker.streams import Streams
 from trio_stomp.frames import FrameRun, Head
 from trio_stomp.protocol import Acked, Disconnected, Event
+from trio_stomp.store import LeftOut
 
 
 class SendOrderHost(Protocol):
@@ -54,6 +56,11 @@ class SendOrder:
     host: SendOrderHost
     _has_seen: bool = False
     """Effects were already carried out in this turn."""
+
+    def __attrs_post_init__(self) -> None:
+        if self.log is not None:
+            self.log.write_again = self.streams.again
+            self.log.time = lambda: self.publisher.lines.turns.now
 
     def is_awaited(self, client: Client) -> bool:
         """Return whether any record of ``client`` is not stored yet."""
@@ -108,9 +115,11 @@ class SendOrder:
         else:
             self.log.stage_when_safe(client, frame, receipt_id)
 
-    def committed(self, number: int, now: float) -> None:
-        """Carry out the effects up to a stored commit number."""
+    def committed(self, number: int, now: float, left_out: Sequence[LeftOut] = ()) -> None:
+        """Carry out the effects up to a stored commit number, except for records left out."""
         assert self.log is not None
+        for record, flaw in left_out:
+            self.log.refuse(record, now, partial(self._end_losers, flaw))
         turns, self._has_seen = self.publisher.lines.turns, True
         turns.begin(SHARE_S)
         self.log.commit(number, now, turns.is_over)
@@ -138,7 +147,6 @@ class SendOrder:
         """Withdraw records that the store refused, and send an ERROR to their senders."""
         assert self.log is not None
         losers = _receipts(self.log.fail(now))
-        self.streams.again(self.log.take_unshown())
         for client in self.host.clients:
             # Retried records have other commit numbers now.
             client.awaited = min(client.awaited, self.log.turn)
@@ -147,6 +155,9 @@ class SendOrder:
             client.awaited = 0
         self._end(losers, error, now)
         self._go_on(self.log, now)
+
+    def _end_losers(self, flaw: str, lost: Sequence[Effect], now: float) -> None:
+        self._end(_receipts(lost), f"this cannot be stored: {flaw}", now, "unstorable")
 
     def refuse(self, error: str, doubt: str, now: float) -> None:
         """Accept no durable messages until the store answers.
@@ -162,11 +173,13 @@ class SendOrder:
         senders = {effect.client for effect in self.log.unanswered() if not _is_reply(effect)}
         self._end({each: waiting[each] for each in waiting if each in senders}, doubt, now)
 
-    def _end(self, clients: Mapping[Client, bytes | None], error: str, now: float) -> None:
+    def _end(
+        self, clients: Mapping[Client, bytes | None], error: str, now: float, code: str = "storage"
+    ) -> None:
         """Send an ERROR to clients, for the receipt that each waits for, and end them."""
         for client, receipt_id in clients.items():
             if not client.is_refused:
-                refusal = storage_error(error)
+                refusal = storage_error(error, code)
                 refusal.receipt_id = receipt_id
                 self.host.refuse(client, refusal, now)
 

@@ -29,18 +29,18 @@ class Receipts:
         else:
             client.outbox.stage_frame(frame)
 
-    def of_run(self, client: Client, run: FrameRun, taken: int, outcome: SendOutcome) -> None:
-        """Send the RECEIPTs of a run of SENDs, for the accepted messages.
+    def of_run(self, client: Client, run: FrameRun, done: int, outcome: SendOutcome) -> None:
+        """Send the RECEIPTs of a run of SENDs, for the messages that were taken or dropped.
 
         Args:
           client: The sender.
           run: The SENDs.
-          taken: The number of accepted messages.
-          outcome: The outcome of the last accepted message.
+          done: The number of these messages.
+          outcome: Their outcome.
         """
         for count, name in run.receipts:
-            if count <= taken:
-                self.give(client, name, outcome.header_lines(taken - count))
+            if count <= done:
+                self.give(client, name, outcome.header_lines(count - 1))
 
     def of_commit(self, client: Client, event: Committed, outcome: SendOutcome) -> None:
         """Send the RECEIPTs of a COMMIT, and of SENDs in its transaction that wait for it."""

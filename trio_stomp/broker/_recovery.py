@@ -138,7 +138,7 @@ class Recovery:
         destination = broker.destinations.open(place.removeprefix(SEEN))
         for run in self._runs(place, level):
             for id, body in zip(run.ids, run.bodies, strict=True):
-                broker.duplicates.restore(destination, body.decode(), id)
+                broker.duplicates.restore(destination, run.head, body, id)
 
     def _restore_last_value(self, name: str, place: str, level: int) -> None:
         broker = self.broker

@@ -16,13 +16,13 @@ from trio_stomp.client._send import send_headers
 from trio_stomp.client._subscription import Subscription
 from trio_stomp.client._transaction import Transaction
 from trio_stomp.client.loops import Receiver
+from trio_stomp.frames import DEDUP_HEADERS
 from trio_stomp.protocol import ClientFrames
 
 AckMode = Literal["auto", "client", "client-individual"]
 
 PREFETCH = 100
 
-_DEDUP_HEADERS = ("x-dedup-id", "_AMQ_DUPL_ID")
 _ACK_MODES = ("auto", "client", "client-individual")
 
 
@@ -121,7 +121,7 @@ class Client:
             link.write(link.frames.send(destination, data, fields))
             return None
         again = core.options.policy is not None
-        if again and not any(name in _DEDUP_HEADERS for name, _ in fields):
+        if again and not any(name in DEDUP_HEADERS for name, _ in fields):
             fields = (*fields, ("x-dedup-id", f"{core.nonce}-{core.number()}"))
         return await core.ask(
             lambda frames, receipt: frames.send(destination, data, fields, receipt=receipt),

@@ -103,13 +103,14 @@ class Subscription:
     _lot: ParkingLot = field(init=False)
     _awaited: Awaited = field(init=False)
     _last: Delivered | None = None
-    _epoch: str = ""
+    _epoch: str = field(init=False)
     _is_at_end: bool = False
     _is_subscribed: bool = False
     """Whether the broker has the subscription, as far as known."""
 
     def __attrs_post_init__(self) -> None:
         self._lot = self._owner.loop.parking_lot()
+        self._epoch = self.headers.get("x-stream-epoch", "")
         destination = self.headers["destination"]
         kept = self.is_durable or destination.startswith(_KEPT_BY_BROKER)
         self._comes_again = self.tracks and kept
@@ -120,7 +121,9 @@ class Subscription:
     def next_offset(self) -> int | None:
         """Return the offset after the last message, at which a reader continues, or None.
 
-        Store it, and pass it as ``offset`` to the next ``subscribe``.
+        Store it with the epoch, which is the header ``x-stream-epoch`` of each message, and pass
+        both to the next ``subscribe``, as ``offset`` and in ``headers``: in a stream that is
+        another one since, the offset means nothing.
         """
         if self._buffer:
             return self._buffer[0].stream_offset
@@ -290,8 +293,8 @@ class Subscription:
             self.end(
                 BrokerError(
                     "stream-lost",
-                    f"the stream of {self.headers['destination']} was lost during a "
-                    "disconnection: its offsets start again",
+                    f"the stream of {self.headers['destination']} was lost since the last message: "
+                    "its offsets start again",
                     delivered.headers(),
                 )
             )

@@ -17,6 +17,8 @@ from trio_stomp.cluster._engine import open_log as open_log
 from trio_stomp.cluster._gate import Gate as Gate
 from trio_stomp.cluster._jetstream_log import JetStreamLog as JetStreamLog
 from trio_stomp.cluster._local_state import LocalState as LocalState
+from trio_stomp.cluster._local_state import Newest as Newest
+from trio_stomp.cluster._local_state import OtherLog as OtherLog
 from trio_stomp.cluster._move_in import check_unused as check_unused
 from trio_stomp.cluster._move_in import move_in as move_in
 from trio_stomp.cluster._node import Node as Node
@@ -28,6 +30,7 @@ from trio_stomp.cluster._orders import check_alone as check_alone
 from trio_stomp.cluster._orders import figures_of as figures_of
 from trio_stomp.cluster._orders import heir_of as heir_of
 from trio_stomp.cluster._replicated_store import ReplicatedStore as ReplicatedStore
+from trio_stomp.cluster._snapshot import Snapshot as Snapshot
 from trio_stomp.cluster._snapshot import newest as newest
 from trio_stomp.cluster._snapshot import write_snapshot as write_snapshot
 from trio_stomp.cluster._vacate import vacate as vacate

@@ -48,6 +48,13 @@ class CommitLog(Protocol):
           InDoubt: No answer came.
         """
 
+    def entry(self, sequence: int) -> LogEntry | None:
+        """Return an entry; None = it was purged, or the log ends before it.
+
+        Raises:
+          InDoubt: No answer came.
+        """
+
     def read(self, after: int) -> Sequence[LogEntry]:
         """Return some entries after a sequence, oldest first; none at the end of the log.
 

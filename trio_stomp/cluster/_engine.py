@@ -192,7 +192,7 @@ def open_log(jetstream: JetStream, stream: str, subject: bytes) -> JetStreamLog:
 
 def _check_version(info: Mapping[str, object]) -> None:
     words = str(info.get("version", "")).split(".")
-    version = tuple(int(word) for word in words[:2] if word.isdigit())
+    version = tuple(int(word) for word in words[:2] if word.isdecimal())
     if version < OLDEST:
         raise OptionError(
             f"the server of NATS has version {info.get('version')}, but a cluster needs "

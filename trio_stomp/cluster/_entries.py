@@ -46,11 +46,13 @@ class Batch:
     Args:
       first: The commit number of the first turn.
       sequence: The sequence of the last entry of the append.
+      writer: Its writer.
     """
 
     first: int
     turns: Sequence[Turn]
     sequence: int
+    writer: int
 
 
 def epoch_entry(writer: int) -> bytes:
@@ -87,9 +89,11 @@ class BatchReader:
 
     Args:
       ended_at: The sequence of the last entry with which a writer ended in order.
+      writer: The writer of the last entry; 0 = not known.
     """
 
     ended_at: int = 0
+    writer: int = 0
     _parts: list[bytes] = field(factory=list)
     _header: tuple[int, int, int] = (0, 0, 0)
     """Writer, first turn and number of parts of the append that is not complete."""
@@ -101,7 +105,8 @@ class BatchReader:
           StoreError: An entry is not of this broker, or of a newer version.
         """
         for entry in entries:
-            writer, first, part, parts = _header_of(entry)
+            writer, first, part, parts = header_of(entry)
+            self.writer = writer
             if not first and parts == 2:
                 self.ended_at = entry.sequence
             if part == 0:
@@ -110,11 +115,16 @@ class BatchReader:
                 continue  # a part of an unfinished append
             self._parts.append(entry.payload[_HEADER.size :])
             if first and len(self._parts) == parts:
-                yield Batch(first, _unpacked(entry, b"".join(self._parts)), entry.sequence)
+                yield Batch(first, _unpacked(entry, b"".join(self._parts)), entry.sequence, writer)
                 self._parts = []
 
 
-def _header_of(entry: LogEntry) -> tuple[int, int, int, int]:
+def header_of(entry: LogEntry) -> tuple[int, int, int, int]:
+    """Return writer, number of the first turn, number of the part, and number of parts.
+
+    Raises:
+      StoreError: The entry is not of this broker, or of a newer version.
+    """
     if len(entry.payload) < _HEADER.size or not entry.payload.startswith(_MARK):
         raise StoreError(
             f"entry {entry.sequence} of the log is not of this broker, or of a newer version: "

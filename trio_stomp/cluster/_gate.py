@@ -1,5 +1,6 @@
 """Relaying of clients: a node that does not own the cluster passes their bytes to the owner."""
 
+import logging
 from collections.abc import Awaitable, Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Protocol
@@ -7,11 +8,14 @@ from typing import Protocol
 import trio
 from attrs import define, field
 
-from trio_stomp.base import CloseReason
+from trio_stomp.base import CloseReason, OptionError, RemoteError, is_loopback
 from trio_stomp.broker import Guest
 from trio_stomp.cluster._dial import Contact, Dialer
+from trio_stomp.frames import ERROR, V1_2, encode_frame
 from trio_stomp.protocol import Event
-from trio_stomp.transport import encode_response, relay_header
+from trio_stomp.transport import Relayed, Wire, WireStream, encode_response, relay_header
+
+logger = logging.getLogger("trio_stomp")
 
 Stream = trio.abc.HalfCloseableStream
 
@@ -19,6 +23,8 @@ CHUNK_BYTES = 64 * 1024
 WAIT_S = 10.0
 """How long a client may wait for an owner."""
 RETRY_S = 0.05
+PROBE_S = 2.0
+"""The interval at which a node checks that it reaches the owner, and the time for an answer."""
 LINGER_S = 5.0
 """How long a client may send after the owner has ended its session."""
 
@@ -58,14 +64,12 @@ class Gate:
 
     Args:
       first_s: How long a new client may be silent.
-      max_clients: The number of clients above which no more are accepted.
       dialer: Connects to the owner.
       is_draining: Load balancers are told to send no clients. Clients that come are still relayed.
       is_silent: Returns whether nothing was heard from the engine for too long.
     """
 
     first_s: float
-    max_clients: int
     owner: Contact | None = None
     is_draining: bool = False
     is_silent: Callable[[], bool] = lambda: False
@@ -78,7 +82,77 @@ class Gate:
     """The owner, while it serves in this process."""
     relays: dict[trio.CancelScope, Contact | None] = field(factory=dict)
     """The clients, each with the owner to which it is relayed."""
+    reached: Contact | None = None
+    """The owner that answered last, while it does."""
+    problem: str = ""
+    """Why the owner in another process cannot be reached, or ""."""
     _owner_changed: trio.Event = field(factory=trio.Event)
+
+    def why_unready(self) -> str:
+        """Return why clients cannot be served through this node at the moment, or ""."""
+        if self.is_draining:
+            return "this node is being drained"
+        if problem := self.why_silent():
+            return problem
+        if self.owner is None:
+            return "no node owns the cluster at the moment"
+        if self._is_here(self.owner):
+            return "" if self.inside is not None else "this node begins to serve"
+        if self.reached != self.owner:
+            return self.problem or f"node {self.owner.node}, the owner, has not answered yet"
+        return ""
+
+    async def watch(self) -> None:
+        """Check that this node reaches the owner, at once if it changes, until cancelled.
+
+        Raises:
+          OptionError: The first owner is on another machine, which cannot reach this one.
+        """
+        is_first = True
+        while True:
+            changed, owner = self._owner_changed, self.owner
+            if owner is not None and not self._is_here(owner):
+                if is_first:
+                    self._check_address(owner)
+                is_first = False
+                self._note(owner, is_reached=await self._answers(owner))
+            with trio.move_on_after(PROBE_S):
+                await changed.wait()
+
+    def _check_address(self, owner: Contact) -> None:
+        ours = self.contact
+        if ours is not None and is_loopback(ours.host) and not is_loopback(owner.host):
+            raise OptionError(
+                f"node_address is {ours.host}:{ours.port}, where node {owner.node} at {owner.host}"
+                " cannot reach this one: give the address of this machine in the nodes' network"
+            )
+
+    async def _answers(self, owner: Contact) -> bool:
+        """Return whether the owner answers a request that this node relays to it."""
+        with trio.move_on_after(PROBE_S):
+            try:
+                stream = await self.dialer.connect(owner)
+                if stream is not None:
+                    async with stream:
+                        header = relay_header("127.0.0.1", 0, "off", owner.secret.encode())
+                        await stream.send_all(header + b"GET /livez HTTP/1.0\r\n\r\n")
+                        return b" 200 " in await stream.receive_some(100)
+            except (trio.BrokenResourceError, OSError):
+                pass
+        return False
+
+    def _note(self, owner: Contact, *, is_reached: bool) -> None:
+        if owner != self.owner:
+            return
+        self.reached, before = owner if is_reached else None, self.problem
+        self.problem = ""
+        if not is_reached:
+            self.problem = (
+                f"node {owner.node}, the owner, cannot be reached at its node_address"
+                f" {owner.host}:{owner.port}"
+            )
+        if self.problem != before:
+            logger.warning("%s", self.problem or f"node {owner.node} is reached again")
 
     def why_silent(self) -> str:
         """Return why nothing was heard from any owner for too long, or "" if it was."""
@@ -99,20 +173,20 @@ class Gate:
         self._owner_changed.set()
         self._owner_changed = trio.Event()
 
-    async def serve(self, tls: str, client: trio.SocketStream) -> None:
+    async def serve(self, wire: Wire, refusal: RemoteError | None, introduced: Relayed) -> None:
         """Serve a client until it or the owner ends. Never raises.
 
         Args:
-          tls: Whether it may or must use TLS: ``off``, ``optional`` or ``required``.
-          client: Its connection, which is closed.
+          wire: Its connection, which is closed.
+          refusal: Why it is refused; None = it is not.
+          introduced: What came with it.
         """
-        async with client:
-            if len(self.relays) < self.max_clients:
-                with self._counted() as scope:
-                    try:
-                        await self._serve(tls, client, scope)
-                    except* (trio.BrokenResourceError, OSError):
-                        pass  # the client or the owner is gone
+        async with WireStream(wire) as client:
+            with self._counted() as scope:
+                try:
+                    await self._serve(client, refusal, introduced, scope)
+                except* (trio.BrokenResourceError, OSError):
+                    pass  # the client or the owner is gone
 
     def settle(self, inside: Owner | None) -> None:
         """Take note that the owner begins or ends to serve in this process."""
@@ -167,23 +241,33 @@ class Gate:
             finally:
                 del self.relays[scope]
 
-    async def _serve(self, tls: str, client: trio.SocketStream, scope: trio.CancelScope) -> None:
-        first = b""
+    async def _serve(
+        self,
+        client: WireStream,
+        refusal: RemoteError | None,
+        introduced: Relayed,
+        scope: trio.CancelScope,
+    ) -> None:
+        first = introduced.early
         with trio.move_on_after(self.first_s):
-            first = await client.receive_some(CHUNK_BYTES)
+            first = first or await client.receive_some(CHUNK_BYTES)
         if not first:
             return
         page = self._page(first)
         if page:
             await client.send_all(page)
             return
-        host, port = client.socket.getpeername()[:2]
+        if refusal is not None:
+            await client.send_all(_refusal(first, refusal.message, refusal.code))
+            return
         owner = await self._reach(scope)
         if owner is None:
+            await client.send_all(_refusal(first, self.why_unready() or "the owner is lost"))
             return
         stream, contact = owner
         async with stream:
-            header = relay_header(host, port, tls, contact.secret.encode())
+            host, port = _address(client.wire)
+            header = relay_header(host, port, introduced.tls, contact.secret.encode())
             await stream.send_all(header + first)
             await _join(client, stream)
 
@@ -196,13 +280,10 @@ class Gate:
         if path == b"/livez":
             return encode_response(200, (), b"ok\n")
         if path == b"/readyz":
-            if self.is_draining:
-                return encode_response(503, (), b"this node is being drained\n")
-            if problem := self.why_silent():
+            if problem := self.why_unready():
                 return encode_response(503, (), f"{problem}\n".encode())
-            if self.owner is not None:
-                return encode_response(200, (), f"ok, owner {self.owner.node}\n".encode())
-            return encode_response(503, (), b"no node owns the cluster at the moment\n")
+            assert self.owner is not None
+            return encode_response(200, (), f"ok, owner {self.owner.node}\n".encode())
         return b""
 
     async def _reach(self, scope: trio.CancelScope) -> tuple[Stream, Contact] | None:
@@ -220,6 +301,25 @@ class Gate:
                 else:
                     await trio.aclose_forcefully(stream)
         return None
+
+
+def _address(wire: Wire) -> tuple[str, int]:
+    """Return the address of a client, for the owner, who trusts loopback."""
+    host, _, port = wire.remote.rpartition(":")
+    host = host.strip("[]")
+    if not port.isdecimal() or (is_loopback(host) and not wire.is_loopback):
+        return "0.0.0.0", 0
+    return host, int(port)
+
+
+def _refusal(first: bytes, problem: str, code: str = "unavailable") -> bytes:
+    """Return what tells a client why it is not served; b"" = it would not understand."""
+    if first.lstrip(b"\r\n").startswith((b"CONNECT", b"STOMP")):
+        headers = ("message", f"{problem}: connect to another node"), ("code", code)
+        return encode_frame(ERROR, headers, V1_2)
+    if first[:1].isupper():
+        return encode_response(503, (), f"{problem}\n".encode())
+    return b""
 
 
 async def _join(client: Stream, owner: Stream) -> None:

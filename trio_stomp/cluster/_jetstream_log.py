@@ -71,6 +71,19 @@ class JetStreamLog:
 
         return self._run(last)
 
+    def entry(self, sequence: int) -> LogEntry | None:
+        """Implement ``CommitLog.entry``. A new leader may need a moment to know the log's end."""
+
+        async def entry() -> LogEntry | None:
+            with trio.move_on_after(LOOK_S):
+                while True:
+                    if (await self.jetstream.stream(self.stream)).last >= sequence:
+                        break
+                    await trio.sleep(PAUSE_S)
+            return next(iter(await self._entries([sequence])), None)
+
+        return self._run(entry)
+
     def read(self, after: int) -> Sequence[LogEntry]:
         """Implement ``CommitLog.read``."""
 

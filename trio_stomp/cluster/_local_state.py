@@ -3,6 +3,7 @@
 It is not synced for the log: entries that it lacks after a crash are read from the log again.
 """
 
+import logging
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from typing import Protocol
@@ -10,9 +11,9 @@ from typing import Protocol
 from attrs import define, evolve, field
 
 from trio_stomp.base import noop
-from trio_stomp.cluster._commit_log import LogEntry
-from trio_stomp.cluster._entries import Batch, BatchReader
-from trio_stomp.cluster._snapshot import APPLIED, BASE, Snapshot, without_ours
+from trio_stomp.cluster._commit_log import CommitLog, LogEntry
+from trio_stomp.cluster._entries import Batch, BatchReader, header_of
+from trio_stomp.cluster._snapshot import APPLIED, BASE, WRITER, Snapshot, without_ours
 from trio_stomp.store import (
     Append,
     Atomic,
@@ -26,6 +27,14 @@ from trio_stomp.store import (
     StoreError,
     Turn,
 )
+
+logger = logging.getLogger("trio_stomp")
+
+Newest = Callable[[], tuple[Snapshot, Iterator[list[Record]]] | None]
+
+
+class OtherLog(StoreError):
+    """The log lacks what the local state has: it was rolled back, or is another one."""
 
 
 class Unfit(StoreError):
@@ -54,12 +63,18 @@ class LocalState:
     Args:
       open_local: Returns the local store, not recovered; True = a new one, without any data.
       newest: Returns the newest snapshot and its records, in groups for one append each, or None.
+      log: The log, with which the state is compared.
+      where: The place of the local store, for people to read.
       remove: Removes the local store, which is closed, as a whole or not at all.
+      set_aside: Renames the local store, which is closed, and returns its new place.
     """
 
     open_local: Callable[[bool], LocalStore]
-    newest: Callable[[], tuple[Snapshot, Iterator[list[Record]]] | None]
+    newest: Newest
+    log: CommitLog
+    where: str = ""
     remove: Callable[[], None] = noop
+    set_aside: Callable[[], str] = lambda: ""
     store: LocalStore = field(init=False)
     commit: int = 0
     """The number of the last turn. The local store's own number is less by ``_base``."""
@@ -68,6 +83,8 @@ class LocalState:
     """The sequence of the last entry that was read. Following continues after it."""
     _reader: BatchReader = field(factory=BatchReader)
     _is_open: bool = False
+    _is_copy: bool = True
+    """The state is empty or that of a snapshot, so nothing is lost with it."""
     is_damaged: bool = False
     """A read found damage, so ``open`` rebuilds the state."""
     appending: threading.Lock = field(factory=threading.Lock)
@@ -78,39 +95,87 @@ class LocalState:
     """The sequence of the last entry with turns."""
 
     def open(self, progress: Progress) -> None:
-        """Open the local store, unless it is open. Replace it by a new one if it is damaged."""
+        """Open the local store, unless it is open. Replace it by a new one if it is damaged.
+
+        Raises:
+          OtherLog: The log lacks what the state has.
+          StoreError: The local store cannot be used, or the log does not answer.
+        """
+        if not (self.is_damaged or self._is_open):
+            found = self._opened(progress, is_new=False)
+            after, base = (int(found.settings.get(each, "0")) for each in (APPLIED, BASE))
+            of, _, writer = found.settings.get(WRITER, "").partition(" ")
+            is_damaged = bool(found.damage or found.notes)
+            # Without a sequence: a snapshot was not read to its end.
+            self.is_damaged = is_damaged or bool(found.commit) != bool(after)
+            # An older version wrote no writer, and may have gone on after a newer one.
+            self._begin(found.commit, base, after, int(writer) if of == f"{after}" else 0)
+            self._is_copy = not is_damaged and (writer == "0" or not found.commit)
         if self.is_damaged:
             self.renew(progress)
-            return
-        if self._is_open:
-            return
-        found = self._opened(progress, is_new=False)
-        after = int(found.settings.get(APPLIED, "0"))
-        if found.damage or found.notes or bool(found.commit) != bool(after):
-            self.renew(progress)  # without a sequence: a snapshot was not read to its end
-            return
-        self._begin(found.commit, int(found.settings.get(BASE, "0")), after)
+        else:
+            self.compare()
 
     def renew(self, progress: Progress) -> None:
-        """Open a new local store, filled from the newest snapshot."""
-        self.close()
+        """Open a new local store, filled from the newest snapshot. The former one is set aside.
+
+        Raises: as ``open``.
+        """
+        self._set_aside()
         self.is_damaged = False
-        commit = self._opened(progress, is_new=True).commit
+        commit, base, sequence = self._opened(progress, is_new=True).commit, 0, 0
         try:
             found = self.newest()
-            if found is None:
-                self._begin(commit, 0, 0)
-                return
-            snapshot, groups = found
-            for records in groups:
-                commit = self.store.append([Turn(records, is_urgent=False)], commit)
-            base = snapshot.commit - commit - 1
-            keeps = Keep(APPLIED, f"{snapshot.sequence}"), Keep(BASE, f"{base}")
-            commit = self.store.append([Turn(keeps)], commit)
+            if found is not None:
+                snapshot, groups = found
+                commit = self.store.append([Turn([Keep(WRITER, "0 0")])], commit)
+                for records in groups:
+                    commit = self.store.append([Turn(records, is_urgent=False)], commit)
+                base, sequence = snapshot.commit - commit - 1, snapshot.sequence
+                ours = {APPLIED: f"{sequence}", BASE: f"{base}", WRITER: f"{sequence} 0"}
+                commit = self.store.append([Turn([Keep(*each) for each in ours.items()])], commit)
         except StoreError:
             self.close()
             raise
-        self._begin(commit, base, snapshot.sequence)
+        self._begin(commit, base, sequence)
+        self._is_copy = True
+        self.compare()
+
+    def _set_aside(self) -> None:
+        self.close()
+        if not self._is_copy:
+            self._is_copy = True
+            logger.warning("the former copy of this node is kept in %s", self.set_aside())
+
+    def compare(self) -> None:
+        """Check that the log has the entry with which the state ends, by its number and writer.
+
+        Raises:
+          OtherLog: It has another one, or ends before it.
+          InDoubt, StoreUnavailable: The log does not answer.
+        """
+        entry = self.log.entry(self.position) if self.position else None
+        if entry is None:
+            last = self.log.last()
+            if last >= self.position:
+                return  # it was purged
+            found = f"ends at entry {last}" if last else "is empty"
+        elif self._is_known(entry):
+            return
+        else:
+            found = "has another entry of that number"
+        raise OtherLog(
+            f"{self.where} has entries up to {self.position}, but the log of the cluster {found}:"
+            " NATS has lost entries or was restored from an older copy, or it is another log."
+            f" Nothing was changed. If this node's messages are to count, stop all nodes and use:"
+            f" trio-stomp cluster import {self.where}; if the log is to count, rename the directory"
+        )
+
+    def _is_known(self, entry: LogEntry) -> bool:
+        writer, first, part, parts = header_of(entry)
+        if self._reader.writer:
+            return writer == self._reader.writer
+        return 0 < first <= self.commit and part == parts - 1
 
     def _opened(self, progress: Progress, *, is_new: bool) -> Recovered:
         self.store = self.open_local(is_new)
@@ -118,17 +183,18 @@ class LocalState:
         self._is_open = True
         return found
 
-    def _begin(self, commit: int, base: int, applied: int) -> None:
+    def _begin(self, commit: int, base: int, applied: int, writer: int = 0) -> None:
         """Continue after an entry of the log.
 
         Args:
           commit: The number of the local store's last commit.
           base: The number of commits before its first.
           applied: The sequence of the entry.
+          writer: Its writer; 0 = not known.
         """
         self._base, self.commit = base, commit + base
         self.position = self._applied = applied
-        self._reader = BatchReader()
+        self._reader = BatchReader(writer=writer)
 
     def state(self) -> Recovered:
         """Return the content of the local store. The last entry that was read began an epoch."""
@@ -142,12 +208,14 @@ class LocalState:
             self._is_open = False
             self.store.close()
 
-    def discard(self) -> None:
+    def discard(self, progress: Progress) -> None:
         """Remove the local store, if there is one. The next ``open`` begins with a new one.
 
         Raises:
+          OtherLog: Other nodes lack what it has, so it stays.
           StoreError: It cannot be removed.
         """
+        self.open(progress)
         self.close()
         self.remove()
         self.is_damaged = False
@@ -235,7 +303,9 @@ class LocalState:
           StoreError: The local store failed.
         """
         *turns, last = batch.turns
-        records = (*last.records, Keep(APPLIED, f"{batch.sequence}"))
+        applied = f"{batch.sequence}"
+        ours = Keep(APPLIED, applied), Keep(WRITER, f"{applied} {batch.writer}")
+        records = (*last.records, *ours)
         lazy = [Turn(turn.records, is_urgent=False) for turn in turns]
         whole = [*lazy, Turn(records, is_urgent=False)]
         with self.appending:
@@ -243,6 +313,7 @@ class LocalState:
                 self._call()
             self.commit = self.store.append(whole, self.commit - self._base) + self._base
             self.position = self._applied = batch.sequence
+            self._reader.writer, self._is_copy = batch.writer, False
             self._call_due()
 
     def call_after(self, sequence: int, act: Callable[[], None]) -> bool:

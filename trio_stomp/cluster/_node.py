@@ -208,6 +208,7 @@ class Node:
                 self._tasks.start_soon(self._give_up_when_cancelled)
                 self._tasks.start_soon(self._survey_for_ever)
                 self._tasks.start_soon(self._check_for_ever)
+                self._tasks.start_soon(self.gate.watch)
                 while not self._is_stopping:
                     await self._stand_by()
                     if self.is_owner:
@@ -429,6 +430,7 @@ class Node:
             version=self.version,
             settings=self.settings(),
             router=self.router,
+            problem=self.gate.problem,
         )
 
     async def _take_digest(self, position: int) -> Digest:

@@ -42,6 +42,7 @@ class Report:
       clients: The number of clients that it relays.
       settings: Digests of the files and options that must be the same on all nodes.
       router: The address and secret of its router, for other nodes, or "" without partitions.
+      problem: Why it cannot reach the owner, or "".
     """
 
     node: str
@@ -52,6 +53,7 @@ class Report:
     version: str
     settings: Mapping[str, str] = field(factory=dict)
     router: str = field(default="", repr=False)
+    problem: str = ""
 
 
 @frozen

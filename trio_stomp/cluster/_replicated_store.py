@@ -13,6 +13,8 @@ from contextlib import suppress
 from attrs import define
 
 from trio_stomp.base import noop
+from trio_stomp.broker.queues import PLACE as QUEUE
+from trio_stomp.broker.topics import PREFIX as DURABLE
 from trio_stomp.cluster._commit_log import CommitLog, InDoubt
 from trio_stomp.cluster._entries import Batch, encode_append, end_entry, epoch_entry
 from trio_stomp.cluster._local_state import LocalState, Unfit
@@ -28,6 +30,7 @@ from trio_stomp.store import (
     Streamed,
     StreamState,
     Turn,
+    flaws_of,
 )
 
 
@@ -72,19 +75,28 @@ class ReplicatedStore:
     """A former owner may have delivered messages with lower ids without recording it."""
 
     def recover(self, progress: Progress) -> Recovered:
-        """Implement ``Store.recover``: become the owner, and bring the local state up to date.
+        """Implement ``Store.recover``: bring the local state up to date, and become the owner.
+
+        Nothing is written before the local state is known to fit the log.
 
         Raises:
-          StoreUnavailable: The log does not answer.
+          OtherLog: The log lacks what the local state has.
+          Unfit: The newest snapshot does not reach the log.
+          StoreUnavailable: The log does not answer, or another node owns it by now.
         """
         self._writer = secrets.randbits(63) + 1
         epoch = epoch_entry(self._writer)
         try:
+            self.local.open(progress)
+            self._read_on(self.log.last(), progress)
             while not self._sequence:
                 self.epoch = self._sequence = self._begin(epoch)
-            found = self._catch_up(progress)
+            self._read_on(self._sequence, progress)
         except InDoubt as error:
             raise StoreUnavailable(f"the log of the cluster cannot be used: {error}") from error
+        if self.local.position > self._sequence:
+            raise StoreUnavailable("another node owns the log of the cluster")
+        found = self.local.state()
         self._doubtful_below = found.next_id if found.is_doubtful else 0
         return found
 
@@ -95,46 +107,26 @@ class ReplicatedStore:
         except StaleSequence:
             return 0  # the former owner still writes
 
-    def _catch_up(self, progress: Progress) -> Recovered:
-        """Apply the entries that the local state lacks, and return it. Rebuild it if unfit.
+    def _read_on(self, last: int, progress: Progress) -> None:
+        """Apply the log up to an entry. Rebuild the local state if it does not lead up to the log.
 
-        Raises:
-          Unfit: The newest snapshot does not reach the log.
+        Raises: as ``recover``.
         """
-        self.local.open(progress)
         renewed_at = -1
-        while True:
+        while self.local.position < last:
+            entries = self.log.read(self.local.position)
+            if not entries and self.log.entry(last) is not None:
+                raise StoreUnavailable("the log of the cluster ends before its last entry")
             try:
-                self._read_on()
+                if not entries:
+                    raise Unfit  # all were purged
+                self.local.follow(entries)
             except Unfit:
                 self.local.renew(progress)
                 # While it was read, another node may have made a newer one and shortened the log.
                 if self.local.position == renewed_at:
                     raise
                 renewed_at = self.local.position
-            else:
-                return self.local.state()
-
-    def _read_on(self) -> None:
-        """Apply the log up to this writer's epoch.
-
-        Raises:
-          Unfit: The local state does not reach the log.
-          StoreUnavailable: Another node owns the log by now, or it cannot be read.
-        """
-        while self.local.position < self._sequence:
-            entries = self.log.read(self.local.position)
-            if not entries:
-                raise StoreUnavailable("the log of the cluster ends before its last entry")
-            self.local.follow(entries)
-        if self.local.position > self._sequence:
-            if self.log.last() > self._sequence:
-                raise StoreUnavailable("another node owns the log of the cluster")
-            raise StoreError(
-                f"the log of the cluster ends at entry {self._sequence}, but this node has"
-                f" {self.local.position}: it is another log, or was restored from an older copy."
-                " Give the node a new data_dir if the log is to count"
-            )
 
     def append(self, turns: Sequence[Turn], expected: int) -> int:
         """Implement ``Store.append``: durable means on the disks of most of the log's servers."""
@@ -144,6 +136,9 @@ class ReplicatedStore:
             raise StaleSequence(f"the last commit is {self.local.commit}, not {expected}")
         if not turns:
             return expected  # nothing is deferred
+        if flaws := flaws_of(turns):
+            # The log could hold them, but no node's own store could.
+            raise ValueError(flaws[0][1])
         first, started = expected + 1, self.clock()
         self._is_behind = True
         try:
@@ -157,7 +152,7 @@ class ReplicatedStore:
                 f"whether the log of the cluster has the last messages: {error}"
             ) from error
         try:
-            self.local.apply(Batch(first, turns, self._sequence))
+            self.local.apply(Batch(first, turns, self._sequence, self._writer))
         except StoreError as error:
             self._has_local_failed = True
             raise self._break(
@@ -266,7 +261,13 @@ class ReplicatedStore:
                 self._publish(end_entry(self._writer), self._sequence)
 
     def _has_doubtful(self) -> bool:
-        """Return whether messages remain that a former owner may have delivered unrecorded."""
+        """Return whether messages remain that a former owner may have delivered unrecorded.
+
+        Other places have what no consumer gets, such as ids for duplicate detection.
+        """
         if not self._doubtful_below:
             return False
-        return any(each.first < self._doubtful_below for each in self.local.state().places.values())
+        return any(
+            state.first < self._doubtful_below and place.startswith((QUEUE, DURABLE))
+            for (place, _), state in self.local.state().places.items()
+        )

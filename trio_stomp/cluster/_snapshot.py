@@ -34,6 +34,8 @@ APPLIED = "cluster:applied"
 """The setting of the local store with the sequence of the last entry that it holds."""
 BASE = "cluster:base"
 """The setting with the number of commits before the store's first, if a snapshot filled it."""
+WRITER = "cluster:writer"
+"""The setting with ``APPLIED`` and the entry's writer. 0 = the state is only a snapshot's copy."""
 _HEADER = struct.Struct("<4s8sQQI?")
 """Mark with the version, key, sequence, commit, number of the part, flag of the last part."""
 _MARK = b"TSS2"
@@ -115,7 +117,7 @@ def write_state(
 
 def without_ours(recovered: Recovered) -> Recovered:
     """Return the broker's content, without the settings of this package."""
-    ours = (APPLIED, BASE)
+    ours = (APPLIED, BASE, WRITER)
     settings = {key: text for key, text in recovered.settings.items() if key not in ours}
     return evolve(recovered, settings=settings)
 

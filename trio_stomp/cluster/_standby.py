@@ -1,8 +1,8 @@
 """A node that does not own a partition: it follows the log, or only watches the lease.
 
-A follower applies the log to its local state, and takes the lease when it is free. The others take
-it only if no follower is alive, and then read what their state lacks. They keep what they have from
-the time when they followed for a while, since followers change back, and then remove it.
+A follower applies the log to its local state, and takes the lease when it is free. The others do so
+only if no follower is alive. What they have from the time when they followed they keep for a while,
+since followers change back, and then remove it.
 """
 
 import logging
@@ -16,7 +16,7 @@ from trio_stomp.cluster._commit_log import InDoubt, LogEntry
 from trio_stomp.cluster._engine import ClusterNames
 from trio_stomp.cluster._local_state import LocalState, Unfit
 from trio_stomp.cluster._orders import ANSWERS_S, OWNER, READING, STANDBY, ask_nodes
-from trio_stomp.cluster.leases import Lease, lease_time, parse_claim
+from trio_stomp.cluster.leases import Claim, Lease, lease_time, parse_claim
 from trio_stomp.nats import JetStream, NatsError, NotFound, follow
 from trio_stomp.store import Progress, StoreError, StoreUnavailable
 
@@ -54,12 +54,16 @@ class Standby:
     may_lead: Callable[[], bool]
     wake: Callable[[], None]
     _is_following: bool = True
+    _abandoned: Claim | None = None
+    """The last claim of an owner that is gone with all followers, while this node reads instead."""
     _duty: trio.CancelScope = field(factory=trio.CancelScope)
 
     def note(self) -> None:
         """Take note that the lease has changed."""
-        lease = self.lease
-        if lease.claim.holder != lease.node and lease.is_follower != self._is_following:
+        lease, has_changed = self.lease, self.lease.is_follower != self._is_following
+        if self._abandoned is not None:
+            has_changed = lease.claim != self._abandoned
+        if lease.claim.holder != lease.node and has_changed:
             self._duty.cancel()
 
     async def run(self) -> None:
@@ -71,7 +75,7 @@ class Standby:
         self.lease.is_candidate = False
         await self._read_lease()
         while True:
-            self._is_following = self.lease.is_follower
+            self._is_following, self._abandoned = self.lease.is_follower, None
             with trio.CancelScope() as self._duty:
                 await (self._follow() if self._is_following else self._watch())
             self.lease.is_candidate = False
@@ -122,8 +126,8 @@ class Standby:
                 with trio.move_on_after(CHECK_S) as silence:
                     received = await follower.receive()
                 if silence.cancelled_caught:
-                    if await self._end_of_log(self.local.position) > self.local.position:
-                        return  # entries were lost on their way
+                    if await self._end_of_log(self.local.position) != self.local.position:
+                        return  # entries were lost on their way, or by the servers
                     continue
                 entries = [LogEntry(each.sequence, each.message.payload) for each in received]
                 await trio.to_thread.run_sync(self.local.follow, entries)
@@ -154,17 +158,16 @@ class Standby:
             patience_s = FIRST_S + (lease.options.ttl_s if lease.claim.holder else 0.0)
             left_s = patience_s - lease.silence(lease_time())
             if left_s > 0:
-                lease.is_candidate = False
                 if lease_time() >= keep_until and STANDBY in await self._roles():
                     await self._discard()
                     keep_until = math.inf
                 await trio.sleep(left_s)
-            elif lease.is_candidate or not self.may_lead() or await self._is_anyone_fit():
+            elif not self.may_lead() or await self._is_anyone_fit():
                 await trio.sleep(RETRY_S)
             elif lease.silence(lease_time()) > patience_s:
                 logger.warning("no follower of %s is alive: this node takes it over", self.names)
-                lease.is_candidate = True
-                self.wake()
+                self._abandoned = lease.claim
+                await self._follow()  # it takes the lease once its state fits the log
 
     async def _is_anyone_fit(self) -> bool:
         """Return whether a node with the state is alive, or nobody answers: not even this one."""
@@ -182,7 +185,7 @@ class Standby:
     async def _discard(self) -> None:
         """Remove the local state, which nobody needs any more: owner and followers have it."""
         try:
-            await trio.to_thread.run_sync(self.local.discard)
+            await trio.to_thread.run_sync(self.local.discard, self.progress)
         except StoreError as error:
             logger.warning("%s", error)
         else:

@@ -107,6 +107,11 @@ class ClusterOptions:
                 f"node_address is {self.node_address!r}, but must be HOST:PORT, such as "
                 "10.0.0.1:61614"
             )
+        if host.strip("[]") in ("0.0.0.0", "::", "*"):
+            raise ValueError(
+                f"node_address is {self.node_address!r}, where no other node can reach this one:"
+                " give its address in the nodes' network"
+            )
 
 
 @frozen

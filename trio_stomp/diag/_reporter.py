@@ -39,7 +39,7 @@ from trio_stomp.diag._records import (
     websocket_record,
 )
 from trio_stomp.diag._stream import DiagStream, Record, encode_items, timestamp
-from trio_stomp.server import Server
+from trio_stomp.server import TURN, Server
 
 logger = logging.getLogger("trio_stomp")
 
@@ -120,7 +120,8 @@ class Reporter:
             self._tick(now)
         except Exception:
             # A bug in statistics must not stop the broker: this runs in its only dispatcher task.
-            logger.exception("a bug in the broker: the statistics of this interval are incomplete")
+            text = "a bug in the broker: the statistics of this interval are incomplete"
+            self.server.bugs.note(TURN, text)
 
     def end_turn(self, now: float) -> None:
         """Publish the events of this turn, and do the next slice of a long list."""
@@ -135,7 +136,8 @@ class Reporter:
             if self._jobs:
                 self._go_on(now)
         except Exception:
-            logger.exception("a bug in the broker: events or statistics are incomplete")
+            text = "a bug in the broker: events or statistics are incomplete"
+            self.server.bugs.note(TURN, text)
         else:
             # Not after an error: a permanent one would cause endless turns.
             if self._events or self._jobs:

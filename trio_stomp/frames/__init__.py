@@ -23,6 +23,7 @@ from trio_stomp.frames._frame import BEGIN as BEGIN
 from trio_stomp.frames._frame import COMMIT as COMMIT
 from trio_stomp.frames._frame import CONNECT as CONNECT
 from trio_stomp.frames._frame import CONNECTED as CONNECTED
+from trio_stomp.frames._frame import DEDUP_HEADERS as DEDUP_HEADERS
 from trio_stomp.frames._frame import DIAG as DIAG
 from trio_stomp.frames._frame import DISCONNECT as DISCONNECT
 from trio_stomp.frames._frame import ERROR as ERROR

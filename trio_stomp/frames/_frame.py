@@ -40,6 +40,9 @@ UNESCAPED = frozenset({CONNECT, STOMP, CONNECTED})
 UNTIL_NUL = -1
 """``Head.content_length`` of a frame whose body ends at the first NUL."""
 
+DEDUP_HEADERS = ("x-dedup-id", "_AMQ_DUPL_ID")
+"""Headers with an id for duplicate detection."""
+
 Headers = tuple[tuple[str, str], ...]
 
 SECRET_HEADERS = ("passcode", "authorization", "access-token", "token", "password")
@@ -62,12 +65,15 @@ class Head:
         A client's ``receipt``, which differs each time, is kept beside the frame instead.
       content_length: Octets of the body, or ``UNTIL_NUL``.
       destination: The header ``destination``, or None.
+      is_single: It has an id for duplicate detection: frames that share it differ in their
+        outcome, so each is a run of its own.
     """
 
     command: str
     headers: Headers = field(repr=shown)
     content_length: int = UNTIL_NUL
     destination: str | None = None
+    is_single: bool = False
     message_blocks: "tuple[bytes, bytes, bytes] | None" = field(default=None, repr=False)
     """The part of a MESSAGE between message-id and body, by version; set by the encoder."""
     plan: object = None

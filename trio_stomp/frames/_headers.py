@@ -3,10 +3,18 @@
 import re
 
 from trio_stomp.base import CloseReason, FrameError
-from trio_stomp.frames._frame import SECRET_HEADERS, SEND, UNTIL_NUL, Head, Headers
+from trio_stomp.frames._frame import (
+    DEDUP_HEADERS,
+    SECRET_HEADERS,
+    SEND,
+    UNTIL_NUL,
+    Head,
+    Headers,
+)
 from trio_stomp.frames._limits import FrameLimits
 from trio_stomp.frames._rules import HeaderRules, Side
 
+_DEDUP_ID, _DUPL_ID = DEDUP_HEADERS
 _QUOTED = 512
 _SECRET = re.compile(rb"(?mi)^([ \t]*(?:%b)\b).*$" % "|".join(SECRET_HEADERS).encode())
 _MAX_DIGITS = 18
@@ -120,7 +128,8 @@ def parse_head(
     if "content-length" in found and (command == SEND or side is not Side.CLIENT):
         text = found["content-length"]
         length = _parse_length(text.strip() if rules.trims else text, limits, block)
-    return Head(command, headers, length, found.get("destination"))
+    is_single = _DEDUP_ID in found or _DUPL_ID in found
+    return Head(command, headers, length, found.get("destination"), is_single)
 
 
 def _split_plain(

@@ -16,7 +16,8 @@ class Address:
     """The address on which a server listens.
 
     Args:
-      is_tls: TLS is required (``tls://``). Without it, TLS is used if the server requires it.
+      is_tls: TLS is required (``tls://``). Without it, TLS is used if the server requires it
+        or the client has a TLS context.
     """
 
     host: str

@@ -75,7 +75,7 @@ class Link:
         """
         while not self.max_payload:  # until INFO has come
             self._take(await self._read())
-        if self.address.is_tls or self.info.get("tls_required"):
+        if self.address.is_tls or self.options.tls or self.info.get("tls_required"):
             await self._start_tls()
         welcome = trio.Event()
         self._pings.append(welcome)
@@ -91,7 +91,8 @@ class Link:
     async def _start_tls(self) -> None:
         if not (self.info.get("tls_required") or self.info.get("tls_available")):
             raise Refused(
-                f"{self.address} does not offer TLS: configure it there, or write nats://"
+                f"{self.address} does not offer TLS: configure it there, or write nats:// and give"
+                " neither cluster_ca nor cluster_cert"
             )
         if not self._decoder.is_empty:
             raise NatsProtocolError(f"{self.address} sent more than INFO before TLS was agreed on")

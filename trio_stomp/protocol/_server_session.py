@@ -5,7 +5,7 @@ from types import MappingProxyType
 
 from attrs import define, field
 
-from trio_stomp.base import CloseReason, MemoryBudget, ProtocolError, Quota, RemoteError
+from trio_stomp.base import UNBOUNDED, CloseReason, MemoryBudget, ProtocolError, Quota, RemoteError
 from trio_stomp.frames import (
     OPENING,
     UNTIL_NUL,
@@ -108,11 +108,12 @@ class ServerSession:
         codecs = self.codecs
         self.decoder = FrameDecoder(codecs.limits, codecs.opening, reopens=codecs.reopens)
 
-    def receive_data(self, data: bytes) -> list[Event]:
+    def receive_data(self, data: bytes, most: int = UNBOUNDED) -> list[Event]:
         """Return the events of ``data``, in order.
 
         Args:
-          data: The next bytes from the client, in any pieces.
+          data: The next bytes from the client, in any pieces; b"" to continue if ``has_more``.
+          most: The work after which to stop, as for ``FrameDecoder.receive_data``.
 
         Returns:
           Events. Nothing follows a ``Refused`` or a ``Disconnected`` that ends the session.
@@ -121,16 +122,21 @@ class ServerSession:
         decoder = self.decoder
         while self.state is not State.CLOSED:
             opening = self.state is State.OPENING
-            runs = decoder.receive_data(data)
+            runs = decoder.receive_data(data, most)
             for run in runs:
                 self._receive_run(run, events)
             self._receive_error(events)
             # The decoder stops after CONNECT, to get the rules of the version; and after
             # DISCONNECT, if another session may follow.
-            if not (runs and (opening or self.codecs.reopens)):
+            if not (runs and (opening or self.codecs.reopens)) or decoder.has_more:
                 break
             data = b""
         return events
+
+    @property
+    def has_more(self) -> bool:
+        """Return whether ``receive_data`` stopped for its bound on work."""
+        return self.decoder.has_more and self.state is not State.CLOSED
 
     def _receive_run(self, run: FrameRun | AckRun, events: list[Event]) -> None:
         if isinstance(run, AckRun):

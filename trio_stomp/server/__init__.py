@@ -4,6 +4,8 @@ Handles: accepting, reading, dispatching in turns, writing, deadlines, memory, s
 Does not handle: the meaning of frames, the choice of statistics, web pages, configuration.
 """
 
+from trio_stomp.server._accepting import Door as Door
+from trio_stomp.server._accepting import accept_from as accept_from
 from trio_stomp.server._clock import Clock as Clock
 from trio_stomp.server._handle import Changes as Changes
 from trio_stomp.server._handle import Entrance as Entrance
@@ -19,3 +21,4 @@ from trio_stomp.server.connection import API as API
 from trio_stomp.server.connection import Connection as Connection
 from trio_stomp.server.connection import Send as Send
 from trio_stomp.server.connection import WebOperation as WebOperation
+from trio_stomp.server.io import TURN as TURN

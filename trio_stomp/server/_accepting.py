@@ -7,14 +7,22 @@ from collections.abc import Awaitable, Callable
 from typing import NoReturn
 
 import trio
+from attrs import define, field
 
-from trio_stomp.base import RemoteError
+from trio_stomp.base import RemoteError, noop
+from trio_stomp.server._admission import Admission
+from trio_stomp.server._limits import ServerLimits
+from trio_stomp.server.io import CONNECTION, Bugs
 from trio_stomp.transport import (
+    LinkTls,
+    ProxyNetworks,
     Relayed,
+    SlicedPoll,
     TlsWire,
     Wire,
     read_proxy_header,
     read_relay_header,
+    wire_over,
 )
 
 logger = logging.getLogger("trio_stomp")
@@ -24,6 +32,8 @@ EXHAUSTED = frozenset({errno.EMFILE, errno.ENFILE, errno.ENOMEM, errno.ENOBUFS})
 RETRY_S = 0.1
 
 Serve = Callable[[trio.abc.Stream], Awaitable[object]]
+ServeWire = Callable[[Wire, RemoteError | None, Relayed], Awaitable[None]]
+"""Serves a client; the error says why it is refused."""
 
 
 async def accept_from(
@@ -60,6 +70,77 @@ async def accept_from(
                 await trio.sleep(RETRY_S)
             else:
                 nursery.start_soon(serve, stream)
+
+
+@define(eq=False, repr=False)
+class Door:
+    """Lets clients in: what proxies and nodes say of them, and the limits on connections.
+
+    A server and a standby of a cluster have the same.
+
+    Args:
+      limits: The limits on connections.
+      proxies: The addresses whose connections begin with a PROXY header.
+      poll: Reads from quiet sockets; None = each is read by itself.
+      on_stranger: Called when such a header is invalid.
+      bugs: Counts bugs that end a connection.
+    """
+
+    limits: ServerLimits
+    proxies: ProxyNetworks | None = None
+    poll: SlicedPoll | None = None
+    on_stranger: Callable[[], None] = noop
+    bugs: Bugs = field(factory=Bugs)
+    admission: Admission = field(init=False)
+
+    def __attrs_post_init__(self) -> None:
+        self.admission = Admission(self.limits)
+
+    async def let_in(
+        self,
+        serve: ServeWire,
+        tls: str,
+        secret: bytes,
+        links: LinkTls | None,
+        stream: trio.abc.Stream,
+    ) -> None:
+        """Serve a connection of an entrance. Never raises.
+
+        Args:
+          serve: Serves it, and closes the wire.
+          tls: Whether clients may or must use TLS.
+          secret: The secret that a node must know; b"" = no node comes here.
+          links: The TLS of nodes.
+          stream: The connection.
+        """
+        wire = wire_over(stream, self.poll)
+        del stream  # it would keep four objects alive for the life of the connection
+        try:
+            is_direct = self.proxies is None or not self.proxies.contains(wire.remote)
+            if is_direct and not secret:
+                await self._admit(wire, Relayed(b"", tls), serve)
+                return
+            if links is not None:
+                wire = TlsWire(wire, links.accepting.context, is_link=True)
+            introduced = await introduce(wire, tls, secret, self.limits.connect_timeout_s)
+            if introduced is None:
+                self.on_stranger()
+            else:
+                await self._admit(wire, introduced, serve)
+        except* Exception:
+            # A bug, or a stream that breaks its contract, must end only this connection.
+            self.bugs.note(CONNECTION, "%s: a bug in the broker ended this connection", wire.remote)
+
+    async def _admit(self, wire: Wire, introduced: Relayed, serve: ServeWire) -> None:
+        was_flooded = self.admission.is_flooded
+        refusal = self.admission.enter(wire)
+        try:
+            if refusal is not None and was_flooded:
+                await wire.aclose()
+            else:
+                await serve(wire, refusal, introduced)
+        finally:
+            self.admission.leave(wire, refusal)
 
 
 async def introduce(wire: Wire, tls: str, secret: bytes, timeout_s: float) -> Relayed | None:

@@ -14,10 +14,12 @@ import outcome
 import trio
 from attrs import define, field
 
+from trio_stomp.store import append_sound
+
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from trio_stomp.store import Store, Turn
+    from trio_stomp.store import LeftOut, Store, Turn
 
     Job = tuple[trio.lowlevel.Task, Sequence[Turn], int]
 
@@ -49,16 +51,19 @@ class Appender:
         self._jobs.put(None)
         self._thread.join()
 
-    async def append(self, turns: "Sequence[Turn]", expected: int) -> int:
-        """Append as ``Store.append`` does. Checkpoint: always. Cancel: it waits for the append."""
+    async def append(
+        self, turns: "Sequence[Turn]", expected: int
+    ) -> "tuple[int, Sequence[LeftOut]]":
+        """Append as ``append_sound``. Checkpoint: always. Cancel: it waits for the append."""
         self._jobs.put((trio.lowlevel.current_task(), turns, expected))
-        number: int = await trio.lowlevel.wait_task_rescheduled(_go_on_waiting)
-        return number
+        found: tuple[int, Sequence[LeftOut]]
+        found = await trio.lowlevel.wait_task_rescheduled(_go_on_waiting)
+        return found
 
     def _append_for_ever(self, token: trio.lowlevel.TrioToken) -> None:
         while (job := self._jobs.get()) is not None:
             task, turns, expected = job
-            found = outcome.capture(self.store.append, turns, expected)
+            found = outcome.capture(append_sound, self.store, turns, expected)
             with suppress(trio.RunFinishedError):
                 token.run_sync_soon(trio.lowlevel.reschedule, task, found)
             # Release this job now: the next one may come much later.

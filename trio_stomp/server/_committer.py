@@ -8,7 +8,7 @@ urgent append, or are written after a delay.
 import logging
 import math
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Protocol
 
@@ -16,11 +16,12 @@ import trio
 from attrs import define, field
 
 from trio_stomp.server._appender import Appender
-from trio_stomp.store import StoreBroken, StoreError
+from trio_stomp.server.io import STORE, Bugs
+from trio_stomp.store import StoreBroken, StoreError, shape_of
 
 if TYPE_CHECKING:
     from trio_stomp.broker import Client, Log, Retention, StoreRead
-    from trio_stomp.store import Store, StreamState, Turn
+    from trio_stomp.store import LeftOut, Store, StreamState, Turn
 
 logger = logging.getLogger("trio_stomp")
 
@@ -68,8 +69,8 @@ class CommitterHost(Protocol):
     def streams(self) -> StreamsHost:
         """The core's streams."""
 
-    def committed(self, number: int, now: float) -> None:
-        """Publish everything up to a commit number, now that it is stored."""
+    def committed(self, number: int, now: float, left_out: "Sequence[LeftOut]" = ()) -> None:
+        """Publish everything up to a commit number, now that it is stored, except ``left_out``."""
 
     def uncommitted(self, error: str, now: float) -> None:
         """Withdraw everything handed to the store since the last commit."""
@@ -109,6 +110,7 @@ class StoreCommitter:
     commit: int
     host: CommitterHost
     call_soon: Callable[[Answer], None]
+    bugs: Bugs = field(factory=Bugs, kw_only=True)
     is_silent: Callable[[], bool] | None = None
     """Returns whether the store has not answered for so long that durable messages are refused
     until it does; None = they wait."""
@@ -185,7 +187,7 @@ class StoreCommitter:
     async def _append(self, group: "list[Turn]") -> None:
         self._busy = True
         try:
-            number = await self._appender.append(group, self.commit)
+            number, left_out = await self._appender.append(group, self.commit)
         except Exception as error:
             await self._failed(error)
         else:
@@ -193,13 +195,16 @@ class StoreCommitter:
             if self.error:
                 logger.warning("the store works again")
                 self.error = ""
-            self._answer(partial(self.host.committed, number))
+            for record, flaw in left_out:
+                told = "the store cannot hold %s, left out: %s"
+                self.bugs.tell(STORE, told, shape_of(record), flaw)
+            self._answer(partial(self.host.committed, number, left_out=left_out))
         self._busy = False
 
     async def _failed(self, error: Exception) -> None:
         """Withdraw everything unanswered, and retry later what must be stored."""
         if not isinstance(error, StoreError):
-            logger.error("a bug in the store", exc_info=error)
+            self.bugs.note(STORE, "a bug in the store")
         if not self.error:
             logger.error("the store cannot be written to: %s", error)
         text = IN_DOUBT if isinstance(error, StoreBroken) else NOT_STORED
@@ -239,7 +244,7 @@ class StoreCommitter:
             try:
                 found = await trio.to_thread.run_sync(self._look_at, wanted, limiter=self._readers)
             except Exception as error:
-                _log_unreadable(error)
+                self._log_unreadable(error)
                 continue
             self.call_soon(partial(self._retain, found))
 
@@ -261,7 +266,7 @@ class StoreCommitter:
             try:
                 found = await trio.to_thread.run_sync(self.store.capacity, limiter=self._readers)
             except Exception as error:
-                _log_unreadable(error)
+                self._log_unreadable(error)
             else:
                 if found != self._capacity:
                     self._capacity = found
@@ -300,13 +305,12 @@ class StoreCommitter:
                 wanted.read, self.store, wanted.max_bytes, limiter=self._readers
             )
         except Exception as error:
-            _log_unreadable(error)
+            self._log_unreadable(error)
             await trio.sleep(RETRY_S)
         self.call_soon(partial(wanted.take, found))
 
-
-def _log_unreadable(error: Exception) -> None:
-    if isinstance(error, StoreError):
-        logger.error("the store cannot be read: %s", error)
-    else:
-        logger.error("a bug in the store", exc_info=error)
+    def _log_unreadable(self, error: Exception) -> None:
+        if isinstance(error, StoreError):
+            logger.error("the store cannot be read: %s", error)
+        else:
+            self.bugs.note(STORE, "a bug in the store")

@@ -15,7 +15,18 @@ from trio_stomp.broker import Broker, Client, Histogram, internal_error
 from trio_stomp.server._alarm import Alarm
 from trio_stomp.server._clock import Clock
 from trio_stomp.server._committer import StoreCommitter
-from trio_stomp.server.io import Batch, ConnectionEnd, Control, Inbox, Item, OutboxShared
+from trio_stomp.server.io import (
+    CONNECTION,
+    TURN,
+    Batch,
+    Bugs,
+    ConnectionEnd,
+    Control,
+    Inbox,
+    Item,
+    OutboxShared,
+    shape_of,
+)
 
 T = TypeVar("T")
 
@@ -52,6 +63,7 @@ class Dispatcher:
     alarm: Alarm
     clock: Clock = field(factory=Clock)
     committer: StoreCommitter | None = None
+    bugs: Bugs = field(factory=Bugs)
     turns: int = 0
     turn_times: Histogram = field(factory=Histogram)
     """Times for which turns held the loop, output included; renewed in each interval of DIAG."""
@@ -127,7 +139,9 @@ class Dispatcher:
             self._follow(offset_s, now)
         while True:
             frames += self._apply(item, now)
-            now = self.clock.now()
+            before, now = now, self.clock.now()
+            if type(item) is Batch:
+                item.source.finish(item, now - before)
             if frames >= MAX_TURN_FRAMES or now - began >= TURN_S:
                 break
             try:
@@ -135,7 +149,7 @@ class Dispatcher:
             except (trio.WouldBlock, trio.EndOfChannel):
                 break
         self._end_turn(now)
-        if self.broker.has_more:
+        if self.inbox.turns.grant() or self.broker.has_more:
             self.inbox.wake()
         self.turns += 1
         self.turn_times.observe(self.clock.now() - began, 1)
@@ -147,15 +161,17 @@ class Dispatcher:
             "the wall clock was set by %+.3f s: schedules and expiry times follow it",
             step_s,
         )
-        _guarded(self.broker.use_wall, offset_s, now)
+        self._guarded(self.broker.use_wall, offset_s, now)
 
     def _end_turn(self, now: float) -> None:
         for _ in range(len(self._calls)):
-            _guarded(self._calls.popleft(), now)
+            self._guarded(self._calls.popleft(), now)
+        self.outboxes.feed()
         for _ in range(len(self._resumed)):
-            _guarded(self.broker.writable, self._resumed.popleft(), now)
-        _guarded(self.broker.end_turn, now)
-        _guarded(self.end_turn, now)
+            self._guarded(self.broker.writable, self._resumed.popleft(), now)
+        self._guarded(self.broker.end_turn, now)
+        self._guarded(self.broker.memory.check)
+        self._guarded(self.end_turn, now)
         if self.committer is not None:
             self._submit_records(self.committer)
         self.alarm.set(self.broker.timers.next_due - self.clock.slept_s)
@@ -171,7 +187,7 @@ class Dispatcher:
             try:
                 outbox.publish(now - slept_s)
             except Exception:
-                logger.exception("%s: a bug in the broker ends this", outbox.wire.remote)
+                self._note(CONNECTION, "%s: a bug in the broker ends this", outbox.wire.remote)
                 outbox.break_off()
                 outbox.on_close(CloseReason.INTERNAL_ERROR)
 
@@ -193,9 +209,10 @@ class Dispatcher:
             try:
                 received_at = item.received_at + self.clock.slept_s
                 self.broker.apply(source.client, item.events, received_at, now)
-            except Exception:
-                logger.exception("%s: a bug in the broker ends this", source.wire.remote)
-                source.end(internal_error())
+            except Exception as bug:
+                text = "%s: a bug in the broker ends this, after %s"
+                self._note(CONNECTION, text, source.wire.remote, shape_of(item.events))
+                source.end(internal_error(bug))
             if self.outboxes.strained != strained:
                 source.throttle_next_read()
             return item.frames
@@ -203,23 +220,28 @@ class Dispatcher:
             client, release = item.source.client, item.source.release
             subscriptions = client.subscriptions
             before = len(subscriptions)
-            if not _guarded(self.broker.forget, client, item.reason, now, release):
+            if not self._guarded(self.broker.forget, client, item.reason, now, release):
                 release()
             # Each subscription ends separately, so thousands of them take a whole turn.
             return 1 + ENDING_FRAMES * (before - len(subscriptions))
         if type(item) is Control:
-            _guarded(item.action, now)
+            self._guarded(item.action, now)
         return 1
 
+    def _guarded(self, call: Callable[..., None], *arguments: object) -> bool:
+        """Call a function whose failure must not crash the broker, and return whether it succeeded.
 
-def _guarded(call: Callable[..., None], *arguments: object) -> bool:
-    """Call a function whose failure must not crash the broker, and return whether it succeeded.
+        A failure is a bug, and is noted.
+        """
+        try:
+            call(*arguments)
+        except Exception:
+            self._note(TURN, "a bug in the broker, which continues")
+            return False
+        return True
 
-    A failure is a bug, and is logged.
-    """
-    try:
-        call(*arguments)
-    except Exception:
-        logger.exception("a bug in the broker, which continues")
-        return False
-    return True
+    def _note(self, kind: str, text: str, *arguments: object) -> None:
+        """Note the exception being handled. Pause the queue that a broken invariant concerns."""
+        broken = self.bugs.note(kind, text, *arguments)
+        if broken is not None and (queue := self.broker.queues.find(broken.concerns)) is not None:
+            queue.is_paused = True

@@ -135,6 +135,9 @@ class InnerClient:
     def throttle_next_read(self) -> None:
         """Implement ``Source.throttle_next_read``: the router's connection is throttled."""
 
+    def finish(self, batch: Batch, apply_s: float) -> None:
+        """Implement ``Source.finish``: the router's connection waited for its turn."""
+
     def release(self) -> None:
         """Implement ``Source.release``."""
 

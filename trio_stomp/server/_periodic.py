@@ -8,6 +8,8 @@ from attrs import define
 
 from trio_stomp.broker import Broker
 from trio_stomp.server._clock import Clock
+from trio_stomp.server._relief import PAUSE_S as RELIEF_S
+from trio_stomp.server._relief import Relief
 from trio_stomp.server._watchdog import Watchdog
 from trio_stomp.server.connection import Connection
 from trio_stomp.server.io import Control, Inbox
@@ -29,6 +31,7 @@ class Periodic:
     clock: Clock
     watchdog: Watchdog
     connections: Mapping[Connection, None]
+    relief: Relief
 
     def start(
         self, nursery: trio.Nursery, tick: Callable[[float], None], interval_s: float
@@ -41,6 +44,7 @@ class Periodic:
           interval_s: How often it is called; 0 = never.
         """
         nursery.start_soon(self._sweep)
+        nursery.start_soon(self._relieve)
         if interval_s:
             nursery.start_soon(self._tick, tick, interval_s)
         if monitor_interval_s := self.broker.policies.monitor_interval_s:
@@ -53,6 +57,14 @@ class Periodic:
             due += interval_s
             await trio.sleep_until(due)
             await self.inbox.put(Control(tick))
+
+    async def _relieve(self) -> None:
+        """Free memory while it is short, whoever took it, and though nobody sends anything."""
+        memory = self.broker.memory
+        while True:
+            await trio.sleep(RELIEF_S if memory.is_high else SWEEP_S)
+            if memory.is_high:
+                self.relief.relieve(trio.current_time())
 
     async def _sweep(self) -> None:
         slept_s, offset_s = 0.0, self.clock.wall.offset_s

@@ -30,7 +30,7 @@ from trio_stomp.broker import (
 )
 from trio_stomp.protocol import Codecs, ServerSession
 from trio_stomp.security import Accounts, Authenticator, address_key
-from trio_stomp.server._accepting import accept_from, introduce
+from trio_stomp.server._accepting import Door, accept_from
 from trio_stomp.server._admission import Admission
 from trio_stomp.server._alarm import Alarm
 from trio_stomp.server._clock import Clock
@@ -50,17 +50,14 @@ from trio_stomp.server.connection import (
     Pages,
     WebSocketReads,
 )
-from trio_stomp.server.io import Control, Inbox, Outbox, OutboxShared
+from trio_stomp.server.io import Bugs, Control, Inbox, Outbox, OutboxShared
 from trio_stomp.store import StoreError
 from trio_stomp.transport import (
-    LinkTls,
     ProxyNetworks,
     Relayed,
     SlicedPoll,
     TlsBox,
-    TlsWire,
     Wire,
-    wire_over,
 )
 
 if TYPE_CHECKING:
@@ -112,8 +109,10 @@ class Server:
     outboxes: OutboxShared = field(init=False)
     dispatcher: Dispatcher = field(init=False)
     committer: StoreCommitter | None = None
+    bugs: Bugs = field(factory=Bugs)
     watchdog: Watchdog = field(factory=Watchdog)
     alarm: Alarm = field(init=False)
+    door: Door = field(init=False)
     admission: Admission = field(init=False)
     connections: dict[Connection, None] = field(factory=dict)
     ended: dict[CloseReason, int] = field(factory=lambda: dict.fromkeys(CloseReason, 0))
@@ -128,12 +127,14 @@ class Server:
     """The cluster that this broker owns."""
     _poll: SlicedPoll = field(factory=SlicedPoll)
     _shared: ConnectionShared = field(init=False)
+    _relief: Relief = field(init=False)
     _is_stopping: bool = False
 
     def __attrs_post_init__(self) -> None:
         limits = self.limits
         self.inbox = Inbox(limits)
-        self.admission = Admission(limits)
+        self.door = Door(limits, self.proxies, self._poll, self._count_stranger, self.bugs)
+        self.admission = self.door.admission
         self.outboxes = OutboxShared(
             self.memory,
             limits.max_outbox_bytes,
@@ -167,19 +168,22 @@ class Server:
             end_turn=diagnostics.end_turn,
             alarm=self.alarm,
             clock=self.clock,
+            bugs=self.bugs,
         )
         if store is not None and broker.log is not None:
             self.committer = self.dispatcher.committer = StoreCommitter(
-                store, broker.log.committed, broker, self.dispatcher.call_soon
+                store, broker.log.committed, broker, self.dispatcher.call_soon, bugs=self.bugs
             )
+        self._relief = Relief(self.connections, broker, self.outboxes, self.dispatcher)
         self._shared = ConnectionShared(
             self.limits,
             inbox=self.inbox,
+            bugs=self.bugs,
             memory=self.memory,
             watchdog=self.watchdog,
             pages=self.pages,
             resume=self.dispatcher.resume,
-            relieve=Relief(self.connections, broker, self.outboxes, self.dispatcher).relieve,
+            relieve=self._relief.relieve,
             report_late=self._report_late,
             report_failed_login=self._report_failed_login,
             authenticator=self.authenticator,
@@ -237,7 +241,7 @@ class Server:
         """Return the function by which the program adds connections without a listener."""
         # A task runs in its starter's context, which must be the broker's here.
         context = contextvars.copy_context()
-        serve = functools.partial(self._serve_stream, "off", b"", None)
+        serve = functools.partial(self.door.let_in, self._serve_wire, "off", b"", None)
 
         def join(stream: trio.abc.Stream) -> None:
             context.run(producers.start_soon, serve, stream)
@@ -258,11 +262,16 @@ class Server:
                 clock=self.clock,
                 watchdog=self.watchdog,
                 connections=self.connections,
+                relief=self._relief,
             )
             periodic.start(accepting, self.diagnostics.tick, self.diagnostics.interval_s)
             for entrance in entrances:
                 serve = functools.partial(
-                    self._serve_stream, entrance.tls, entrance.secret, entrance.links
+                    self.door.let_in,
+                    self._serve_wire,
+                    entrance.tls,
+                    entrance.secret,
+                    entrance.links,
                 )
                 accepting.start_soon(accept_from, entrance.listener, serve, producers)
             started()
@@ -300,42 +309,13 @@ class Server:
             # All committed data is safe, so shut down as usual.
             logger.error("the store could not be closed: %s", error)
 
-    async def _serve_stream(
-        self, tls: str, secret: bytes, links: LinkTls | None, stream: trio.abc.Stream
-    ) -> None:
-        wire = wire_over(stream, self._poll)
-        del stream  # it would keep four objects alive for the life of the connection
-        try:
-            is_direct = self.proxies is None or not self.proxies.contains(wire.remote)
-            if is_direct and not secret:
-                await self._admit(wire, Relayed(b"", tls))
-                return
-            if links is not None:
-                wire = TlsWire(wire, links.accepting.context, is_link=True)
-            introduced = await introduce(wire, tls, secret, self.limits.connect_timeout_s)
-            if introduced is None:
-                self.ended[CloseReason.BAD_PROXY_HEADER] += 1
-            else:
-                await self._admit(wire, introduced)
-        except* Exception:
-            # A bug, or a stream that breaks its contract, must end only this connection.
-            logger.exception("%s: a bug in the broker ended this connection", wire.remote)
-
-    async def _admit(self, wire: Wire, introduced: Relayed) -> None:
-        self.accepted += 1
-        was_flooded = self.admission.is_flooded
-        refusal = self.admission.enter(wire)
-        try:
-            if refusal is not None and was_flooded:
-                await wire.aclose()
-            else:
-                await self._serve_wire(wire, refusal, introduced)
-        finally:
-            self.admission.leave(wire, refusal)
+    def _count_stranger(self) -> None:
+        self.ended[CloseReason.BAD_PROXY_HEADER] += 1
 
     async def _serve_wire(
         self, wire: Wire, refusal: RemoteError | None, introduced: Relayed
     ) -> None:
+        self.accepted += 1
         connection = self._connect(wire, refusal)
         connection.early, connection.tls = introduced.early, introduced.tls
         connection.link.vouch(introduced.voucher)
@@ -461,6 +441,8 @@ class Server:
         """Return the reason why the broker is not ready for clients, or ""."""
         if self._is_stopping:
             return "the broker is stopping"
+        if self.bugs.broken:
+            return self.bugs.broken
         if self.committer is not None and self.committer.error:
             return self.committer.error
         return self.cluster.doubts() if self.cluster is not None else ""

@@ -30,6 +30,7 @@ PROGRESS = (
     Field("broker_id", "STRING", "which broker"),
     Field("epoch", "STRING", "the epoch of the stream"),
     Field("stream", "STRING", "the stream that was read"),
+    Field("table", "STRING", "the table of a user's stream; empty for the statistics"),
     Field("first", "BIGINT", "offset of the first message of the commit"),
     Field("next", "BIGINT", "offset after its last message"),
     Field("messages", "BIGINT", "number of its messages, gaps included"),

@@ -11,7 +11,7 @@ from functools import partial
 from pathlib import Path
 
 import trio
-from attrs import asdict, define, evolve, frozen
+from attrs import asdict, define, evolve, field, frozen
 
 from trio_stomp._version import __version__
 from trio_stomp.base import ClusterFigures, OptionError, innermost
@@ -24,6 +24,7 @@ from trio_stomp.cluster import (
     Gate,
     LeaseOptions,
     LocalState,
+    Newest,
     Node,
     ReplicatedStore,
     check_alone,
@@ -35,7 +36,16 @@ from trio_stomp.cluster import (
 )
 from trio_stomp.config import Settings, adopt, own, put
 from trio_stomp.nats import JetStream, open_client
-from trio_stomp.server import Changes, Entrance, InnerServer, Server, ServerEvent, ServerHandle
+from trio_stomp.server import (
+    Changes,
+    Door,
+    Entrance,
+    InnerServer,
+    Server,
+    ServerEvent,
+    ServerHandle,
+    accept_from,
+)
 from trio_stomp.startup._alike import digests
 from trio_stomp.startup._engine_access import nats_options
 from trio_stomp.startup._entrances import Listeners, check_addresses, handle_of, open_entrances
@@ -47,7 +57,7 @@ from trio_stomp.store import JournalStore, StoreError
 from trio_stomp.store._options import JOURNAL
 from trio_stomp.store.disk import OsFiles
 from trio_stomp.store.tools import open_view
-from trio_stomp.transport import LinkTls
+from trio_stomp.transport import LinkTls, ProxyNetworks
 
 logger = logging.getLogger("trio_stomp")
 
@@ -59,6 +69,8 @@ PATIENCE_S = 5.0
 """Maximum time that a stopping node waits for the log to store its last records."""
 GRACE_S = 0.2
 """Time for connections to end before another node takes over their clients."""
+KEPT_ASIDE = 2
+"""Local states that did not fit the log, and are kept for the operator."""
 REFUSE = "refuse"
 """The value of ``on_engine_loss`` with which clients get an ERROR instead of waiting."""
 RENEWALS = 4
@@ -129,16 +141,20 @@ class Host:
     router: str = ""
     tls: LinkTls | None = None
     server: Server | None = None
+    door: Door = field(init=False)
     _serving: ServerHandle | None = None
     _must_stop: bool = False
+
+    def __attrs_post_init__(self) -> None:
+        proxies = ProxyNetworks.parse(self.settings.transport.proxy_addresses)
+        self.door = Door(self.settings.server, proxies)
 
     async def accept(self, gate: Gate, clients: trio.Nursery) -> None:
         """Pass clients to the gate of a standby, until cancelled."""
         async with trio.open_nursery() as tasks:
             for each in self.entrances:
-                serve = partial(gate.serve, each.tls)
-                accept = partial(trio.serve_listeners, handler_nursery=clients)
-                tasks.start_soon(accept, serve, [_copy(each.listener)])
+                serve = partial(self.door.let_in, gate.serve, each.tls, b"", None)
+                tasks.start_soon(accept_from, _copy(each.listener), serve, clients)
 
     async def serve(self, node: Node, store: ReplicatedStore) -> None:
         """Run the broker of the cluster. Errors and checkpoints as those of ``serve``."""
@@ -224,7 +240,7 @@ class _Owned:
 
     def doubts(self) -> str:
         if time.monotonic() < self.store.doubtful_since + DOUBT_S:
-            return ""
+            return self.node.gate.why_silent()  # an idle owner has nothing to store
         return "the log of the cluster does not answer, so nothing can be stored"
 
     def figures(self) -> ClusterFigures:
@@ -322,11 +338,8 @@ def make_node(host: Host, jetstream: JetStream, snapshots: CommitLog) -> Node:
     names, path = host.names, _local_path(host.settings, host.names)
     lease = lease_of(host.contact.node, lease_options, names.partition)
     silent_s = options.lease_s + DOUBT_S
-    local = LocalState(
-        partial(_open_local, host.settings, path),
-        partial(newest, snapshots),
-        partial(_remove_local, path),
-    )
+    log = open_log(jetstream, names.log, names.log_subject)
+    local = local_state(host.settings, path, partial(newest, snapshots), log)
     node = Node(
         jetstream,
         names=names,
@@ -335,7 +348,6 @@ def make_node(host: Host, jetstream: JetStream, snapshots: CommitLog) -> Node:
         take_view=lambda: open_view(str(path)),
         gate=Gate(
             server.connect_timeout_s,
-            server.max_connections,
             is_silent=lambda: lease.silence(lease_time()) > silent_s,
             is_reading=lambda: node.is_reading,
             contact=host.contact,
@@ -372,6 +384,18 @@ def _local_path(settings: Settings, names: ClusterNames) -> Path:
     return Path(settings.store.data_dir) / f"cluster-{names.cluster}{suffix}"
 
 
+def local_state(settings: Settings, path: Path, newest: Newest, log: CommitLog) -> LocalState:
+    """Return the local state in a directory. Arguments as those of ``LocalState``."""
+    return LocalState(
+        partial(_open_local, settings, path),
+        newest,
+        log,
+        where=str(path),
+        remove=partial(_remove_local, path),
+        set_aside=partial(_set_aside, path),
+    )
+
+
 def _open_local(settings: Settings, path: Path, is_new: bool) -> JournalStore:
     if is_new:
         _remove_local(path)
@@ -395,3 +419,26 @@ def _remove_local(path: Path) -> None:
             shutil.rmtree(gone)
     except OSError as error:
         raise StoreError(f"{path} cannot be removed: {error}") from error
+
+
+def _set_aside(path: Path) -> str:
+    """Rename a local store, and return its new place. The last two that were renamed are kept.
+
+    Raises:
+      StoreError: It cannot be renamed.
+    """
+    prefix = "aside-"  # not a suffix, so that a pattern for the stores of all partitions skips it
+
+    def number(path: Path) -> int:
+        return int(path.name.removeprefix(prefix).partition(".")[0])
+
+    try:
+        former = sorted(path.parent.glob(f"{prefix}*.{path.name}"), key=number)
+        aside = path.with_name(f"{prefix}{number(former[-1]) + 1 if former else 1}.{path.name}")
+        path.rename(aside)
+        OsFiles().sync_directory(str(path.parent))
+        for each in former[: 1 - KEPT_ASIDE]:
+            shutil.rmtree(each)
+    except (OSError, ValueError) as error:
+        raise StoreError(f"{path} cannot be renamed: {error}") from error
+    return str(aside)

@@ -256,7 +256,7 @@ class Front:
         lacking = [str(number) for number, node in enumerate(self.nodes) if node.gate.owner is None]
         if lacking:
             return f"partitions without an owner at the moment: {', '.join(lacking)}"
-        return ""
+        return next(filter(None, (node.gate.why_unready() for node in self.nodes)), "")
 
     def figures(self) -> ClusterFigures:
         """Implement ``Cluster.figures``: the sums of what this node owns."""

@@ -38,6 +38,10 @@ from trio_stomp.store._records import Trim as Trim
 from trio_stomp.store._records import Turn as Turn
 from trio_stomp.store._records import charged_to as charged_to
 from trio_stomp.store._records import stored_cost as stored_cost
+from trio_stomp.store._sound import LeftOut as LeftOut
+from trio_stomp.store._sound import append_sound as append_sound
+from trio_stomp.store._sound import flaws_of as flaws_of
+from trio_stomp.store._sound import shape_of as shape_of
 from trio_stomp.store.disk import Files as Files
 from trio_stomp.store.disk import OsFiles as OsFiles
 from trio_stomp.store.journal import JournalStore as JournalStore

@@ -265,7 +265,8 @@ def _state_of(lane: SortedDict[int, _StoredMessage]) -> PlaceState:
     for stored in lane.values():
         if line := charged_to(stored.put.head):
             charged[line] += stored_cost(len(stored.put.head), 1, len(stored.body))
-    return PlaceState(len(lane), size, lane.peekitem(0)[0], dict(charged))
+    expires_ms = min((m.put.expires_ms for m in lane.values() if m.put.expires_ms), default=0)
+    return PlaceState(len(lane), size, lane.peekitem(0)[0], dict(charged), expires_ms)
 
 
 def _stream_state_of(log: _Log) -> StreamState:

@@ -43,12 +43,14 @@ class PlaceState:
       first: Id of the first message.
       charged: Their cost (``stored_cost``) by the line that names the charged user. Messages
         without a quota are left out.
+      expires_ms: When the first of them expires, or earlier, in ms since 1970; 0 = none expires.
     """
 
     count: int
     bytes: int
     first: int
     charged: Charged = Factory(dict)
+    expires_ms: int = 0
 
 
 @frozen

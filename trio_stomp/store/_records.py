@@ -12,6 +12,8 @@ from trio_stomp.base import value
 
 CHARGED = b"x-trio-stomp-charged:"
 """Prefix of a header block's first line if it names the user charged for the messages."""
+SMALL = "seen:"
+"""Prefix of places with a few bytes in each message, all of which are read at the start."""
 RECORD_BYTES = 64
 """Approximate overhead of a stored message in addition to its body and header block."""
 

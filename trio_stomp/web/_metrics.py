@@ -182,6 +182,12 @@ class BrokerCollector:
         yield from gauges("build_info", "What runs.", ("version", "python"), [(said, 1)])
         is_ready = not self.server.why_unready()
         yield gauge("ready", "Whether the broker is ready for more clients (/readyz).", is_ready)
+        yield from counters(
+            "bugs",
+            "Faults of the broker itself; kind invariant: restart it.",
+            ("kind",),
+            [((kind,), count) for kind, count in self.server.bugs.counts.items()],
+        )
 
     def _connections(self, present: "Present") -> Families:
         server = self.server

@@ -18,7 +18,7 @@ from trio_stomp.cluster.routing import Placement
 from trio_stomp.server import Clock, Entrance, ServerHandle, _committer
 from trio_stomp.startup import _node, _partitions, _serve
 from trio_stomp.startup._serve import Embedding
-from trio_stomp.store import Progress, Recovered, Turn
+from trio_stomp.store import LeftOut, Progress, Recovered, Turn, append_sound
 
 EPOCH_S = 1_700_000_000
 """The time of day at the beginning."""
@@ -150,11 +150,12 @@ class Appender:
     def __exit__(self, *_: object) -> None:
         pass
 
-    async def append(self, turns: Sequence[Turn], expected: int) -> int:
+    async def append(self, turns: Sequence[Turn], expected: int) -> tuple[int, Sequence[LeftOut]]:
         """Implement ``Appender.append``."""
+        found: tuple[int, Sequence[LeftOut]]
         with trio.CancelScope(shield=True):
-            number: int = await trio.to_thread.run_sync(self._store.append, turns, expected)
-        return number
+            found = await trio.to_thread.run_sync(append_sound, self._store, turns, expected)
+        return found
 
 
 def _clock(wall: WallTime) -> Clock:

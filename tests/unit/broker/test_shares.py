@@ -6,7 +6,7 @@ import pytest
 
 from tests.support.core import Actor, run_of, texts
 from tests.support.share_fakes import MOST, Clocked, ClockedDurable
-from trio_stomp.base._errors import CloseReason
+from trio_stomp.base import CloseReason, FrameBug
 from trio_stomp.broker import DestinationPolicy, internal_error
 from trio_stomp.broker.names._sorted_names import CHUNK_SIZE, SortedNames
 from trio_stomp.broker.queues._wildcard_queues import FEW_QUEUES, WildcardQueues
@@ -559,8 +559,9 @@ def test_a_bug_in_a_commit_keeps_no_room(desk: Clocked, monkeypatch: pytest.Monk
     while not desk.broker.queues.frozen:
         desk.turn()
     monkeypatch.setattr(type(desk.broker.publisher), "send_on", lambda *_, **__: 1 / 0)
-    with pytest.raises(ZeroDivisionError):
+    with pytest.raises(FrameBug) as bug:
         desk.turn()
+    assert type(bug.value.__cause__) is ZeroDivisionError
     monkeypatch.undo()
     assert not desk.broker.queues.frozen
     assert desk.queue("/queue/q0").arriving == desk.queue("/queue/q1").arriving == 0

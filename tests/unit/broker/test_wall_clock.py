@@ -450,3 +450,10 @@ def test_steps_that_cannot_be_read_are_left_out(text: str) -> None:
 
 def test_the_setting_has_its_name() -> None:
     assert STEPS == "clock:steps"  # in data directories that are there
+
+
+def test_a_time_beyond_the_calendar_is_never() -> None:
+    wall = WallTime(1_700_000_000.0)
+    assert wall.expiry_ms(float("inf")) == 0
+    assert wall.expiry_ms(2**63 / 1000) == 0
+    assert wall.expiry_ms(5.0) == 1_700_000_005_000

@@ -2,6 +2,7 @@
 
 import signal
 import sys
+from _crash.ports import free_port
 from collections.abc import AsyncIterator, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -13,7 +14,7 @@ import trio
 import trio.testing
 
 from tests.support.files import save
-from tests.support.tool_fakes import PATIENCE_S, OutputOf, free_port, run, started
+from tests.support.tool_fakes import PATIENCE_S, OutputOf, run, started
 from tests.support.tool_fakes import output_of as output_of
 from trio_stomp.base import OptionError
 from trio_stomp.cli._lines import Outgoing

@@ -16,7 +16,7 @@ from deltalake import DeltaTable
 
 from tests.support.lake import offsets
 from tests.support.stream_server import StreamServer, event
-from tests.support.tool_fakes import free_port
+from _crash.ports import free_port
 from trio_stomp.cli import main
 from trio_stomp.cli.commands import _tables
 from trio_stomp.spark.lake import open_store

@@ -9,6 +9,7 @@ import ssl
 import subprocess
 import sys
 import warnings
+from _crash.ports import free_port
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager
 from http.client import HTTPConnection
@@ -26,7 +27,6 @@ from tests.support.tool_fakes import (
     answering,
     check_refused,
     fake_site,
-    free_port,
     run,
     run_unread,
 )

@@ -1,6 +1,5 @@
 """``doctor``: its checks of a machine, and its verdicts."""
 
-import contextlib
 import ctypes
 import errno
 import importlib.util
@@ -9,6 +8,7 @@ import os
 import socket
 import subprocess
 import sys
+from _crash.ports import free_port, free_ports
 from pathlib import Path
 
 import pytest
@@ -86,14 +86,6 @@ def checked(capsys: pytest.CaptureFixture[str], *argv: str) -> dict[str, list[st
     for each in json.loads(capsys.readouterr().out)["checks"]:
         found.setdefault(each["name"], []).append(each["text"])
     return found
-
-
-def free_ports(count: int) -> list[int]:
-    with contextlib.ExitStack() as stack:
-        sockets = [
-            stack.enter_context(socket.create_server(("127.0.0.1", 0))) for _ in range(count)
-        ]
-        return [each.getsockname()[1] for each in sockets]
 
 
 def test_it_checks_the_settings_that_serve_would_use(
@@ -193,7 +185,7 @@ def test_limits_of_descriptors_are_judged(
 
 
 def test_a_free_port_is_reported_as_free() -> None:
-    (port,) = free_ports(1)
+    port = free_port()
     assert only(check_port("127.0.0.1", port)) == Finding(OK, "port", f"127.0.0.1:{port} is free")
 
 

@@ -53,7 +53,7 @@ from trio_stomp.client import (
 from trio_stomp.server import Server
 from trio_stomp.server._appender import Appender
 from trio_stomp.startup import _serve
-from trio_stomp.store import Turn
+from trio_stomp.store import Turn, append_sound
 from trio_stomp.testing import Faults, TestBroker, _broker, open_test_broker
 
 BEGUN_S = 2.0**20
@@ -550,10 +550,10 @@ def slow_disk(monkeypatch: pytest.MonkeyPatch) -> None:
         await trio.lowlevel.checkpoint()
         return function(*args)
 
-    async def append(appender: Appender, turns: Sequence[Turn], expected: int) -> int:
+    async def append(appender: Appender, turns: Sequence[Turn], expected: int) -> object:
         with trio.CancelScope(shield=True):
             await trio.sleep(0.02)
-        return appender.store.append(turns, expected)
+        return append_sound(appender.store, turns, expected)
 
     monkeypatch.setattr(trio.to_thread, "run_sync", run_sync)
     monkeypatch.setattr(Appender, "append", append)

@@ -265,6 +265,22 @@ async def test_stream_with_a_new_epoch_is_reported(autojump_clock) -> None:
             assert caught.value.code == "stream-lost"
 
 
+async def test_a_stored_offset_with_its_epoch_is_not_used_in_another_one(autojump_clock) -> None:
+    end = b"x-stream-offset:0\nx-stream-epoch:e2\nx-stream-end:true\n\n\0"
+
+    async def serve(peer: Scripted) -> None:
+        stream = await peer.accept()
+        assert b"\nx-stream-epoch:e1\n" in await confirm(stream)
+        await stream.send_all(b"MESSAGE\nsubscription:s1\nmessage-id:1\n" + end)
+
+    async with open_played(serve) as client:
+        known = {"x-stream-epoch": "e1"}
+        async with client.subscribe("/topic/s", offset=7, headers=known) as messages:
+            with pytest.raises(BrokerError) as caught:
+                await messages.receive()
+            assert caught.value.code == "stream-lost"
+
+
 async def test_a_stream_without_an_epoch_is_read_on(autojump_clock) -> None:
     """Some brokers send offsets without an epoch; the client then sends only the offset."""
     written = list[bytes]()

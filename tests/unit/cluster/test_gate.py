@@ -11,6 +11,7 @@ from attrs import define, field
 from tests.support.fakes import until
 from trio_stomp.cluster import Contact, Gate
 from trio_stomp.cluster import _gate as module
+from trio_stomp.server import Door, ServerLimits
 
 
 @define
@@ -61,10 +62,11 @@ class Standby:
 
 @asynccontextmanager
 async def standby(max_clients: int = 10, first_s: float = 5) -> AsyncGenerator[Standby, None]:
-    gate = Gate(first_s, max_clients)
+    gate, door = Gate(first_s), Door(ServerLimits(max_connections=max_clients))
+    let_in = partial(door.let_in, gate.serve, "off", b"", None)
     with trio.fail_after(20):
         async with trio.open_nursery() as tasks:
-            serve = partial(trio.serve_tcp, partial(gate.serve, "off"), 0, host="127.0.0.1")
+            serve = partial(trio.serve_tcp, let_in, 0, host="127.0.0.1")
             (listener,) = await tasks.start(serve)
             yield (here := Standby(gate, listener.socket.getsockname()[1], tasks))
             for client in here.clients:
@@ -132,18 +134,34 @@ async def test_clients_wait_for_an_owner_and_end_with_it() -> None:
         assert await ends(waiting)
 
 
-@pytest.mark.parametrize("first", [b"", b"CONNECT\n"], ids=["silent", "ownerless"])
-async def test_no_caller_waits_forever(monkeypatch: pytest.MonkeyPatch, first: bytes) -> None:
+@pytest.mark.parametrize(
+    ("first", "answer"),
+    [
+        (b"", b""),
+        (b"\nCONNECT\n", b"ERROR\nmessage:no node owns the cluster at the moment"),
+        (b"GET /varz HTTP/1.0\r\n\r\n", b"HTTP/1.1 503 "),
+        (b"\x16\x03\x01", b""),
+    ],
+    ids=["silent", "stomp", "http", "tls"],
+)
+async def test_no_caller_waits_forever(
+    monkeypatch: pytest.MonkeyPatch, first: bytes, answer: bytes
+) -> None:
     monkeypatch.setattr(module, "WAIT_S", 0.05)
     async with standby(first_s=0.05) as here:
-        assert await ends(await here.client(first))
+        client = await here.client(first)
+        assert (await client.receive_some(len(answer) or 1)).startswith(answer)
+        assert not answer or await client.receive_some()
+        assert await ends(client)
 
 
 async def test_more_clients_than_allowed_are_closed() -> None:
     async with standby(max_clients=1) as here:
         await here.client(b"")
         await until(lambda: len(here.gate.relays) == 1)
-        assert await ends(await here.client())
+        client = await here.client()
+        assert b"which is its limit" in await client.receive_some()
+        assert await ends(client)
 
 
 @pytest.mark.parametrize(
@@ -160,6 +178,7 @@ async def test_load_balancers_ask_the_node_itself(
     async with standby() as here:
         if has_owner:
             here.gate.point_to((await here.owner()).contact)
+            here.gate.reached = here.gate.owner
         client = await here.client(request_line)
         assert (await client.receive_some()).startswith(answer)
         assert await ends(client)

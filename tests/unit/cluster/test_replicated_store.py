@@ -41,6 +41,7 @@ from trio_stomp.store import (
     StoreUnavailable,
     Trim,
     Turn,
+    append_sound,
 )
 
 PLACE = "queue:/queue/a"
@@ -76,6 +77,18 @@ class Owner:
 def appends(log: FakeLog) -> list[int]:
     """Return the commits in a log, as a new node reads them."""
     return [batch.first for batch in BatchReader().feed(log.entries)]
+
+
+def test_a_record_that_no_node_can_store_is_not_published() -> None:
+    """The log can hold numbers that no local store can, and each node would end at the entry."""
+    owner = Owner()
+    bad = Put(PLACE, 7, b"", [b"bad"], expires_ms=2**63)
+    turns = [Turn([bad, *put(1, b"good").records]), put(2, b"next")]
+    owner.commit, left_out = append_sound(owner.store, turns, owner.commit)
+    assert [record for record, _ in left_out] == [bad]
+    owner.puts(b"last")
+    assert owner.bodies() == [b"good", b"next", b"last"]
+    assert Owner(owner.nodes).bodies() == owner.bodies()
 
 
 @pytest.mark.parametrize("body", [b"x", LARGE], ids=["one-entry", "several"])
@@ -174,6 +187,19 @@ def test_deliveries_are_doubtful_unless_the_owner_ended_orderly() -> None:
     assert owned(ends=True, empties=True)
     assert not owned(ends=True, gives_up=True)
     assert owned(ends=True)
+
+
+@pytest.mark.parametrize("place", ["seen:/queue/a", "retained:/topic/a", "scheduled:"])
+def test_what_no_consumer_gets_is_never_in_doubt(place: str) -> None:
+    nodes = Memories()
+    nodes.make().recover(ignore)
+    doubtful = []
+    for number in (1, 2, 3):
+        store = nodes.make()
+        doubtful.append(store.recover(ignore).is_doubtful)
+        store.append([Turn([Put(place, number, b"", [b"x"])])], number - 1)
+        store.close()
+    assert doubtful == [True, False, False]
 
 
 def test_simultaneous_owners_are_distinguished() -> None:

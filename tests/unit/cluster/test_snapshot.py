@@ -331,7 +331,7 @@ async def test_equal_states_have_equal_digests_whatever_led_to_them(tmp_path: Pa
     owner = filled(tmp_path / "owner")
     local, path = owner.store.local, owner.node.path / "local-0"
     other = Member.at(tmp_path / "other", owner)
-    follower = LocalState(other.node.open_local, newest=lambda: None)
+    follower = LocalState(other.node.open_local, newest=lambda: None, log=owner.node.log)
     follower.open(ignore)
     follower.follow(owner.node.log.read(0))
     expected = await digest(path, local, local.position)

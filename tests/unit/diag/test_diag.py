@@ -810,6 +810,7 @@ async def test_an_interval_of_0_means_no_statistics(autojump_clock) -> None:
         assert {message.topic for message in await new_messages(observer)} == {"DIAG/event/connect"}
 
 
+@pytest.mark.bugs
 async def test_a_bug_in_the_statistics_does_not_end_the_broker(
     caplog: pytest.LogCaptureFixture,
 ) -> None:

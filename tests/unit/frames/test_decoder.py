@@ -23,6 +23,7 @@ from hypothesis import strategies as st
 from tests.support.limits import Limit, id_of, limits_at
 from trio_stomp.base._errors import FrameError
 from trio_stomp.frames import (
+    DEDUP_HEADERS,
     OPENING,
     V1_0,
     V1_1,
@@ -388,6 +389,26 @@ def test_frames_of_one_block_are_one_run() -> None:
     assert runs[0].head is runs[2].head
 
 
+@pytest.mark.parametrize("name", DEDUP_HEADERS)
+def test_frames_with_an_id_for_duplicate_detection_are_runs_of_their_own(name: str) -> None:
+    """They share the header block, but not the outcome: all but the first are duplicates."""
+    line = name.encode() + b":1\n"
+    plain, single = b"SEND\nd:/a\n\n1\0", b"SEND\nd:/a\n" + line + b"\n1\0"
+    asking = b"SEND\nd:/a\n" + line + b"content-length:1\nreceipt:r\n\n1\0"
+    like = b"SEND\nd:/a\nx-" + line + b"\n1\0"
+    for data, counts in (
+        (single * 3, [1] * 3),
+        (asking * 2 + single, [1] * 3),
+        (plain * 2 + single * 2 + plain * 3, [2, 1, 1, 3]),
+        (like * 3, [3]),
+    ):
+        runs = send_runs(make_decoder(), data)
+        assert [len(run.bodies) for run in runs] == counts
+        assert b"".join(b"".join(run.bodies) for run in runs) == b"1" * sum(counts)
+    again = send_runs(make_decoder(), single * 2)
+    assert again[0].head is again[1].head
+
+
 def test_a_block_that_ends_with_the_chunk_is_not_taken_for_whole() -> None:
     # The rest may be a longer destination, or a receipt, and not the blank line.
     for rules in VERSIONS:
@@ -705,12 +726,12 @@ class CountedDecoder(FrameDecoder):
         self._held.start = buffer
         self.decodes = 0
 
-    def _decode(self, data, runs):  # type: ignore[no-untyped-def]
+    def _decode(self, data, runs, left):  # type: ignore[no-untyped-def]
         counted = CountedBytes(data)
         counted.counter = self.counter
         self.counter.touched += len(data)
         self.decodes += 1
-        return super()._decode(counted, runs)
+        return super()._decode(counted, runs, left)
 
 
 MIB = b"x" * (1 << 20)
@@ -783,6 +804,42 @@ def test_a_value_of_the_head_is_the_first_of_its_name() -> None:
     assert (run.head.get("b"), run.head.get("receipt")) == ("1", None)
     (frame,) = run.frames()
     assert (frame.get("b"), frame.get("c")) == ("1", None)
+
+
+# --- bounded work ---------------------------------------------------------------------------------
+
+
+def test_decoding_stops_when_its_work_is_done_and_continues() -> None:
+    frames = [b"SEND\ndestination:/topic/%d\n\nbody\0" % number for number in range(50)]
+    decoder = make_decoder()
+    runs = decoder.receive_data(b"".join(frames) + b"SEND\n", 10 * (len(frames[0]) - 5 + 32))
+    counts = [len(runs)]
+    assert 9 <= counts[0] <= 11
+    while decoder.has_more:
+        more = decoder.receive_data(b"", 500)
+        counts.append(len(more))
+        runs += more
+    heads = [run.head for run in runs if isinstance(run, FrameRun)]
+    assert [head.get("destination") for head in heads] == [f"/topic/{n}" for n in range(50)]
+    assert max(counts[1:]) < 11
+    assert decoder.buffered_bytes == len(b"SEND\n")
+
+
+def test_frames_that_continue_a_run_are_no_work() -> None:
+    decoder = make_decoder()
+    (run,) = decoder.receive_data(b"SEND\ndestination:/a\n\nbody\0" * 2000, 64)
+    assert isinstance(run, FrameRun)
+    assert len(run.bodies) == 2000
+    assert not decoder.has_more
+
+
+def test_each_receipt_is_work() -> None:
+    decoder = make_decoder()
+    frames = [b"SEND\ndestination:/a\nreceipt:%d\n\n\0" % number for number in range(50)]
+    (run,) = decoder.receive_data(b"".join(frames), 10 * len(frames[-1]))
+    assert isinstance(run, FrameRun)
+    assert 8 <= len(run.bodies) <= 12
+    assert decoder.has_more
 
 
 # --- whose frames they are ------------------------------------------------------------------------

@@ -1,5 +1,6 @@
 """A client against a scripted server, over real sockets: its links, requests and subscriptions."""
 
+import ssl
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
 
@@ -50,7 +51,11 @@ async def connected(
         await session.stream.aclose()  # or closing waits for the answer to a PING
 
 
-async def faults_of(server: ScriptedServer, address: Address | None = None) -> str:
+async def faults_of(
+    server: ScriptedServer,
+    address: Address | None = None,
+    tls: ssl.SSLContext | None = None,
+) -> str:
     """Return why a client could not connect, once it has told."""
     result = trio.Event()
     faults: list[str] = []
@@ -59,7 +64,7 @@ async def faults_of(server: ScriptedServer, address: Address | None = None) -> s
         faults.append(fault)
         result.set()
 
-    options = evolve(QUICK, servers=(address or server.address,))
+    options = evolve(QUICK, servers=(address or server.address,), tls=tls)
     async with open_client(options, on_fault=take):
         await result.wait()
     return faults[0]
@@ -321,14 +326,21 @@ async def test_a_server_that_is_gone_before_it_is_answered_is_one_that_ended() -
         await link.shake_hands()
 
 
-async def test_tls_that_is_asked_for_is_never_left_out(server: ScriptedServer) -> None:
+@pytest.mark.parametrize("is_tls", [True, False])
+async def test_tls_that_is_asked_for_is_never_left_out(
+    server: ScriptedServer, is_tls: bool
+) -> None:
+    """It is by ``tls://``, and by authorities or a certificate of the client's own."""
     async with trio.open_nursery() as tasks:
 
         async def serve() -> None:
-            await (await server.session()).say(b"INFO {}\r\n")
+            session = await server.session()
+            await session.say(b"INFO {}\r\n")
+            assert not await session.stream.receive_some()  # no login above all
 
         tasks.start_soon(serve)
-        fault = await faults_of(server, evolve(server.address, is_tls=True))
+        tls = None if is_tls else ssl.create_default_context()
+        fault = await faults_of(server, evolve(server.address, is_tls=is_tls), tls=tls)
     assert "does not offer TLS" in fault
 
 

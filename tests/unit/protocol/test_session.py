@@ -1132,3 +1132,20 @@ def test_transactions_are_charged_to_their_session() -> None:
     assert "max_share_per_user" in str(refused.error)
     session.close()
     assert (one.kept_bytes, codecs.memory.kept_bytes) == (0, 0)
+
+
+@pytest.mark.parametrize("reopens", [False, True])
+def test_a_slice_of_work_at_a_time(reopens: bool) -> None:
+    session = open_session()
+    session.codecs.reopens = reopens
+    pairs = b"BEGIN\ntransaction:1\n\n\0ABORT\ntransaction:1\n\n\0" * 20
+    events = session.receive_data(pairs + b"DISCONNECT\n\n\0", 320)
+    slices = 1
+    assert session.has_more
+    while session.has_more:
+        more = session.receive_data(b"", 320)
+        assert len(more) <= 12
+        events += more
+        slices += 1
+    assert slices >= 4
+    assert [type(event) for event in events] == [Received] * 40 + [Disconnected]

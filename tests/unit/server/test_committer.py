@@ -4,6 +4,7 @@ The host is a real log, so commit numbers are the core's own; there are no clien
 """
 
 import logging
+import struct
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
 
@@ -27,7 +28,9 @@ from trio_stomp.store import (
     Append,
     Begin,
     Keep,
+    LeftOut,
     Page,
+    Put,
     StoreBroken,
     StoreUnavailable,
     Streamed,
@@ -70,7 +73,7 @@ class Host:
     def __attrs_post_init__(self) -> None:
         self.committer = StoreCommitter(self.store, self.log.committed, self, self.call_soon)
 
-    def committed(self, number: int, now: float) -> None:
+    def committed(self, number: int, now: float, left_out: Sequence[LeftOut] = ()) -> None:
         self.log.commit(number, now)
         self.reported.append(f"committed {number}")
 
@@ -324,6 +327,7 @@ async def test_an_idle_broker_is_woken_by_nothing_but_its_streams(host: Host, mo
 # --- failures -------------------------------------------------------------------------------------
 
 
+@pytest.mark.bugs
 @pytest.mark.parametrize(
     ("fault", "text"),
     [
@@ -494,6 +498,7 @@ async def test_reads_continue_while_an_append_hangs(host: Host, mock_clock) -> N
     assert host.reported == ["loaded onetwo"]
 
 
+@pytest.mark.bugs
 @pytest.mark.parametrize("fault", [StoreUnavailable("EIO"), ZeroDivisionError("secret")])
 async def test_a_read_that_fails_is_answered_after_a_while_so_that_it_is_tried_again(
     host: Host, mock_clock, caplog: pytest.LogCaptureFixture, fault: Exception
@@ -507,6 +512,16 @@ async def test_a_read_that_fails_is_answered_after_a_while_so_that_it_is_tried_a
     await eventually(lambda: host.reported)
     assert host.reported == ["loaded nothing"]
     assert not host.committer.error
+
+
+@pytest.mark.bugs
+async def test_a_record_that_the_store_cannot_hold_is_left_out_and_counted(host: Host) -> None:
+    host.store.faults += [struct.error("too large")]
+    host.log.write(Put("queue:/queue/a", 1, b"", [b"x"], expires_ms=2**63))
+    host.turn()
+    await eventually(lambda: host.reported)
+    assert host.reported == ["committed 1"]
+    assert host.committer.bugs.counts["store"] == 1
 
 
 # --- retention of streams -------------------------------------------------------------------------
@@ -533,6 +548,7 @@ async def test_streams_are_kept_as_long_and_as_much_as_they_are_to_be(
     assert host.streams.retained == [("s", before)]
 
 
+@pytest.mark.bugs
 @pytest.mark.parametrize("fault", [StoreUnavailable("EIO"), ZeroDivisionError("secret")])
 async def test_a_failed_retention_of_streams_is_retried_later(
     host: Host, mock_clock, caplog: pytest.LogCaptureFixture, fault: Exception
@@ -548,6 +564,7 @@ async def test_a_failed_retention_of_streams_is_retried_later(
     await eventually(lambda: host.streams.retained)
 
 
+@pytest.mark.bugs
 async def test_space_for_messages_is_queried_repeatedly(
     mock_clock, caplog: pytest.LogCaptureFixture
 ) -> None:

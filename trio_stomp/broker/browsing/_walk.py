@@ -131,6 +131,7 @@ class Walk:
         elif not self.claims:
             self._behind, self._last = max(paged.after, self._behind), last
         elif not paged.is_loading:
+            self.queue.host.pages.end(self.queue)
             paged.is_loading, self.claimed = True, paged
             self._behind, self._last = max(paged.after, self._behind), last
 

@@ -66,6 +66,7 @@ class Client:
       client_id: Its ``client-id``, which names durable subscriptions, or "".
       version: Its STOMP version; 1.0 until CONNECT.
       network: The network of its address, for quotas; "" = this machine.
+      is_forwarder: It is a broker of the cluster, which sends messages of others on.
       quota: The quota charged for its actions; None = no quota.
     """
 
@@ -79,6 +80,7 @@ class Client:
     client_id: str = ""
     version: Version = STOMP_1_0
     network: str = ""
+    is_forwarder: bool = False
     quota: Quota | None = None
     subscriptions: "dict[str, Subscription]" = field(factory=dict)
     elsewhere: int = 0

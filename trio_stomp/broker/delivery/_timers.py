@@ -30,8 +30,6 @@ class Timers:
     _by_day: list[tuple[float, int, Call]] = field(factory=list)
     _number: int = 0
     _cancelled: set[int] = field(factory=set)
-    _is_unfinished: bool = False
-    """The current call is to be made again."""
 
     @property
     def next_due(self) -> float:
@@ -64,10 +62,6 @@ class Timers:
             heapq.heapify(self._by_day)
             self._cancelled.clear()
 
-    def call_again(self) -> None:
-        """Make the current call again, before all that are due later: it has done a part."""
-        self._is_unfinished = True
-
     def run(self, now: float, is_over: Callable[[], bool] = _never) -> None:
         """Make the calls that are due, up to a limit. If more are due, ``next_due`` is past.
 
@@ -82,13 +76,10 @@ class Timers:
                 heap = self._by_day
             else:
                 return
-            due, number, call = heapq.heappop(heap)
+            _, number, call = heapq.heappop(heap)
             if number in self._cancelled:
                 self._cancelled.remove(number)
             else:
                 call(now)
-                if self._is_unfinished:
-                    self._is_unfinished = False
-                    heapq.heappush(heap, (due, number, call))
             if is_over():
                 return

@@ -191,6 +191,7 @@ class Turns:
         except RemoteError as error:
             host.refuse(client, error.without_traceback(), now)
             host.unblock(client, now)
-        except Exception:  # a bug: end this client, and let the caller log it
-            host.refuse(client, internal_error(), now)
+        except Exception as bug:  # end this client, and let the caller log it
+            host.refuse(client, internal_error(bug), now)
+            host.unblock(client, now)
             raise

@@ -10,6 +10,7 @@ from contextlib import suppress
 from attrs import define, field
 
 from trio_stomp.base import value
+from trio_stomp.broker.headers import LAST_MS
 
 STEPS = "clock:steps"
 """The setting in the store with the steps of the wall clock."""
@@ -33,6 +34,11 @@ class WallTime:
     def ms(self, clock_s: float) -> int:
         """Convert a time of the broker's clock to ms since 1970."""
         return round((clock_s + self.offset_s) * 1000)
+
+    def expiry_ms(self, clock_s: float) -> int:
+        """Convert an expiry time to ms since 1970; 0 = never, also beyond the calendar."""
+        wall_ms = (clock_s + self.offset_s) * 1000
+        return round(wall_ms) if wall_ms <= LAST_MS else 0
 
     def clock_s(self, wall_ms: float) -> float:
         """Convert ms since 1970 to a time of the broker's clock."""

@@ -9,8 +9,8 @@ from trio_stomp.broker.durability._ledger import Callback as Callback
 from trio_stomp.broker.durability._ledger import Effect as Effect
 from trio_stomp.broker.durability._ledger import FrameReply as FrameReply
 from trio_stomp.broker.durability._ledger import WrittenAgain as WrittenAgain
+from trio_stomp.broker.durability._ledger import storage_error as storage_error
 from trio_stomp.broker.durability._log import IDENTITY as IDENTITY
 from trio_stomp.broker.durability._log import SOON_S as SOON_S
 from trio_stomp.broker.durability._log import Log as Log
-from trio_stomp.broker.durability._log import storage_error as storage_error
 from trio_stomp.broker.durability._store_read import StoreRead as StoreRead

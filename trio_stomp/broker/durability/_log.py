@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 from attrs import define, field
 
-from trio_stomp.base import CloseReason, ProtocolError
+from trio_stomp.base import noop
 from trio_stomp.broker.durability._failed import Failed
 from trio_stomp.broker.durability._ledger import (
     LAZY_S,
@@ -21,13 +21,16 @@ from trio_stomp.broker.durability._ledger import (
     Entry,
     FrameReply,
     Ledger,
+    OnLost,
     WrittenAgain,
+    storage_error,
 )
 from trio_stomp.broker.durability._store_read import StoreRead
 from trio_stomp.broker.headers import SendOutcome
 from trio_stomp.store import Append, Atomic, Begin, Forget, Keep, Put, Record, Turn
 
 if TYPE_CHECKING:
+    from trio_stomp.base import CloseReason
     from trio_stomp.broker.delivery import Client
     from trio_stomp.store import Recovered
 
@@ -41,11 +44,6 @@ MAX_DELIVERED = 1_000_000
 """Limit of deliveries kept while the store fails. They only matter for counts after a crash."""
 IDENTITY = "identity"
 """The setting in the store with the prefix of its message ids."""
-
-
-def storage_error(text: str) -> ProtocolError:
-    """Return the error for a client whose message is not stored, or perhaps not."""
-    return ProtocolError("storage", text, reason=CloseReason.STORAGE)
 
 
 def _never() -> bool:
@@ -83,7 +81,6 @@ class Log:
     pending_bytes: int = 0
     refusal: str = ""
     """Why durable messages are refused until the store answers again; "" = they are not."""
-    failures: int = 0
     failed: Failed = field(init=False, factory=Failed)
     """Counts of failed deliveries."""
     identity: str = field(init=False, default="")
@@ -104,8 +101,11 @@ class Log:
     """A group over several turns ended in this turn. The next begins in a later one."""
     _answered: int = 0
     """The last stored commit number. Its effects may not be carried out yet."""
-    _unshown: list[WrittenAgain] = field(factory=list)
-    """Effects of streams that were on their way when the store failed, in order."""
+    write_again: Callable[[Sequence[WrittenAgain]], None] = noop
+    """Writes messages of streams again, those without a sender, after their effects were removed.
+    Set by the core."""
+    time: Callable[[], float] = float
+    """Returns the time of the turn, in seconds of the broker's clock. Set by the core."""
 
     def __attrs_post_init__(self) -> None:
         self.stored = SendOutcome(stored=self.name.removeprefix("stored:"))
@@ -115,13 +115,8 @@ class Log:
     def of(cls, name: str, recovered: "Recovered", done_patience_s: float = SOON_S) -> "Log":
         """Return a log that continues from the state of a store."""
         deliveries = dict(recovered.deliveries)
-        log = cls(
-            name,
-            recovered.commit,
-            recovered.next_id,
-            deliveries,
-            done_patience_s=done_patience_s,
-        )
+        log = cls(name, recovered.commit, recovered.next_id, deliveries)
+        log.done_patience_s = done_patience_s
         log.identity = recovered.settings.get(IDENTITY, "")
         log._is_identified = bool(log.identity)
         log.doubtful_below = recovered.next_id if recovered.is_doubtful else 0
@@ -231,12 +226,16 @@ class Log:
         self.pending_bytes += size
         if is_urgent:
             ledger.patience_s = 0.0
-        is_free |= self._bound is None or isinstance(record, (Append, Begin))
-        if self._bound is not None and not is_free:
-            self._bound.records.append(record)
-            self._bound.size += size
+        group = None if is_free or isinstance(record, Begin) else self._bound
+        if isinstance(record, Append):
+            # The order of offsets is that of groups, which the store gets from the inside out.
+            while group is not None and group.outer is not None:
+                group = group.outer
+        if group is not None:
+            group.records.append(record)
+            group.size += size
         else:
-            ledger.entries.append(Entry(record, must_retry, size))
+            ledger.entries.append(Entry(record, must_retry, size, len(ledger.effects)))
 
     def keep(self, key: str, text: str) -> None:
         """Write a setting."""
@@ -280,7 +279,8 @@ class Log:
     def atomically(self, *, must_retry: bool = True) -> Iterator[None]:
         """Make the records written inside the context one atomic group: stored all or none.
 
-        A nested group is part of the outer one, unless only the inner one must be retried.
+        A nested group is part of the outer one, unless only the inner one must be retried. After an
+        exception nothing of the group is stored, and its effects are withdrawn.
 
         Args:
           must_retry: Retry if the store fails.
@@ -289,18 +289,32 @@ class Log:
         if outer is not None and (outer.must_retry or not must_retry):
             yield
             return
-        group = self._bound = AtomicGroup(must_retry)
+        group = self._bound = AtomicGroup(must_retry, outer=outer)
         first = len(self._open.effects)
         try:
             yield
-        finally:
+        except BaseException:
             self._bound = outer
-            if len(self._open.effects) > first:
-                self._open.wholes[first] = len(self._open.effects)
-            if must_retry and not group.records:
-                self._open.done.extend(group.done)  # ends of messages need no group
-            elif (entry := group.entry()) is not None:
-                self._open.entries.append(entry)
+            self._roll_back(group, first, lambda client: (client is None) == must_retry)
+            raise
+        self._bound = outer
+        if len(self._open.effects) > first:
+            self._open.wholes[first] = len(self._open.effects)
+        if must_retry and not group.records:
+            self._open.done.extend(group.done)  # ends of messages need no group
+        elif (entry := group.entry()) is not None:
+            entry.first = first
+            self._open.entries.append(entry)
+
+    def _roll_back(
+        self, group: AtomicGroup, first: int, is_lost: "Callable[[Client | None], bool]"
+    ) -> None:
+        """Withdraw the effects, from index ``first``, of a group that is not stored."""
+        lost, moved = self._open.take_back(first, group.records, is_lost)
+        # In reverse order, to undo them step by step.
+        for effect in reversed(lost):
+            effect.withdraw(self.time())
+        self.write_again(moved)
 
     @property
     def is_writing(self) -> bool:
@@ -328,7 +342,9 @@ class Log:
         and offsets reach the store in order.
         """
         assert self._whole is None
-        whole = self._whole = AtomicGroup(must_retry=False, place=Entry(Atomic(()), False, 0))
+        whole = self._whole = AtomicGroup(
+            must_retry=False, place=Entry(Atomic(()), False, 0, len(self._open.effects))
+        )
         self._open.entries.append(whole.place)  # type: ignore[arg-type]
         return whole
 
@@ -343,6 +359,19 @@ class Log:
     def holds(self, whole: AtomicGroup) -> bool:
         """Return whether ``whole`` is still valid: the store has not failed meanwhile."""
         return self._whole is whole
+
+    def cut_whole(self, whole: AtomicGroup, client: "Client") -> None:
+        """End ``whole`` after an exception: nothing of it is stored, as in ``atomically``.
+
+        Args:
+          whole: The group.
+          client: The client whose effects are withdrawn.
+        """
+        if self.holds(whole):
+            assert whole.place is not None
+            self._whole, self._has_ended = None, True
+            self._open.entries.remove(whole.place)
+            self._roll_back(whole, whole.place.first, lambda each: each is client)
 
     def end_whole(self, whole: AtomicGroup) -> None:
         """End ``whole``, so that the store gets it in this turn."""
@@ -392,9 +421,7 @@ class Log:
         There are none while a group over several turns is open.
         """
         ledger = self._open
-        if self._whole is not None:
-            return None
-        if ledger.is_empty and not ledger.effects:
+        if self._whole is not None or (ledger.is_empty and not ledger.effects):
             return None
         self.patience_s = min(self.patience_s, ledger.patience_s)
         self._sent.append(ledger)
@@ -427,11 +454,15 @@ class Log:
             ledger = self._sent[0]
             if not ledger.do(now, is_over):
                 return
-            self._sent.popleft()
-            self.committed = ledger.number
+            self.committed = self._sent.popleft().number_after(self.committed)
             self.pending_bytes -= ledger.size
             if is_over():
                 return
+
+    def refuse(self, record: Record, now: float, end: OnLost) -> None:
+        """Withdraw the effects of a record that the store left out, as ``Ledger.refuse``."""
+        for ledger in self._sent:
+            ledger.refuse(record, now, end)
 
     def check_accepts(self) -> None:
         """Raise ``ProtocolError`` if durable messages are refused."""
@@ -443,11 +474,6 @@ class Log:
         for ledger in (*self._sent, self._open):
             yield from ledger.effects[ledger.seen :]
 
-    def take_unshown(self) -> list[WrittenAgain]:
-        """Return the effects of streams that a failure interrupted, in order, and forget them."""
-        unshown, self._unshown = self._unshown, []
-        return unshown
-
     def fail(self, now: float) -> "list[Effect]":
         """Withdraw the records that need not be kept, and prepare the others for a retry.
 
@@ -455,44 +481,14 @@ class Log:
           The withdrawn effects, in order.
         """
         self.go_on(now)  # stored records are not withdrawn
-        self.failures += 1
         self._whole = None
         again, *others = *self._sent, self._open
         self._sent.clear()
         self._open = again
-        entries, effects = again.take_new()
-        for ledger in others:
-            entries += ledger.entries
-            effects += ledger.effects
-            again.done += ledger.done
-            again.delivered += ledger.delivered
-        for entry in entries:
-            if entry.must_retry and not isinstance(entry.record, Append):
-                again.entries.append(entry)
-                again.old_size += entry.size
-        withdrawn = self._part(again, effects)
-        again.retry(MAX_DELIVERED)
+        withdrawn, moved = again.retry(others, MAX_DELIVERED)
         self.pending_bytes = again.size
         # In reverse order, to undo them step by step.
         for effect in reversed(withdrawn):
             effect.withdraw(now)
-        return withdrawn
-
-    def _part(self, again: Ledger, effects: list[Effect]) -> list[Effect]:
-        """Add effects that are retried to ``again``, and return the withdrawn ones in order."""
-        # A client that only waits for a reply, as to its ACKs, has lost nothing.
-        losers = {effect.client for effect in effects if not isinstance(effect, FrameReply)} - {
-            None
-        }
-        withdrawn: list[Effect] = []
-        if losers:
-            withdrawn = [effect for effect in again.effects if effect.client in losers]
-            again.effects = [effect for effect in again.effects if effect.client not in losers]
-        for effect in effects:
-            if isinstance(effect, WrittenAgain):
-                self._unshown.append(effect)
-            if effect.client in losers:
-                withdrawn.append(effect)
-            elif not isinstance(effect, WrittenAgain):
-                again.effects.append(effect)
+        self.write_again(moved)
         return withdrawn

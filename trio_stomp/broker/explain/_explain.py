@@ -46,7 +46,7 @@ from trio_stomp.broker.explain._outcome import (
 from trio_stomp.broker.explain._pieces import LOOKS, Pieces, chosen, last
 from trio_stomp.broker.headers import END_MARK, ID_MARK, Dialect, resolve
 from trio_stomp.broker.names import MONITOR, RESERVED, matches
-from trio_stomp.broker.queues import Consumer, queue_of
+from trio_stomp.broker.queues import Consumer, queue_of, searches
 from trio_stomp.broker.routing import Destinations, FanOut, PolicyBook
 from trio_stomp.broker.rules import Action, needs
 from trio_stomp.broker.streams import StreamReader
@@ -472,6 +472,9 @@ def _state(subscription: "Subscription") -> Iterator[str]:
         )
         if not consumer.is_ready:
             yield "gets no further messages until it acknowledges some"
+    if isinstance(consumer, Consumer):
+        for name, number in searches(consumer):
+            yield f"looks through {name}, and has examined all up to message {number} so far"
     if not subscription.outbox.has_room():
         yield "does not read its messages: its outbox is full"
 

@@ -16,6 +16,7 @@ from trio_stomp.broker.delivery import Client, Stop, Timers, Turns, WallTime, Wo
 from trio_stomp.broker.durability import Log
 from trio_stomp.broker.headers import (
     ELSEWHERE,
+    PLAIN_SEND,
     PRIORITY_DEFAULT,
     Dialect,
     Removal,
@@ -26,12 +27,14 @@ from trio_stomp.broker.headers import (
 )
 from trio_stomp.broker.names import Kind, check_length, classify
 from trio_stomp.broker.queues import Overflow, cost_alone, head_lines
-from trio_stomp.frames import FrameRun, Head
+from trio_stomp.frames import Head
 from trio_stomp.store import StoreError
 
 if TYPE_CHECKING:
     from trio_stomp.store import PlaceState
 
+FORWARD = "x-trio-stomp-forward"
+"""The header with the id of a message that a broker of a cluster sends on, removed by the next."""
 FORWARDS = "forwards:"
 """Their place in the store."""
 PATIENCE_S = 10.0
@@ -127,18 +130,16 @@ class Forwards:
             plan = head.plan = self._make_plan(head)
         return plan
 
-    def apart(self, run: FrameRun) -> Sequence[FrameRun]:
-        """Return a run of SENDs, or a run for each destination if several brokers have them.
+    def honest(self, client: Client, head: Head, honest: Head) -> tuple[Head, SendPlan]:
+        """Return the header block without headers that only the broker may set, and its plan.
 
-        So messages for this broker are not sent on, and stay in the order of their sender.
-
-        Raises:
-          ProtocolError: As for ``plan``.
+        Only a broker that sends messages on can give them an id that is none of their sender's.
         """
-        plan = self.plan(run.head)
-        if not plan.is_apart:
-            return [run]
-        return [FrameRun(head, run.bodies, []) for _, head in plan.heads_by_name(run.head)]
+        plan, name = self.plan(honest), head.get(FORWARD)
+        if name and client.is_forwarder:
+            options = evolve(plan.options or PLAIN_SEND, dedup_id=name, is_forward=True)
+            plan = honest.plan = evolve(plan, options=options)
+        return honest, plan
 
     def _make_plan(self, head: Head) -> SendPlan:
         plan = make_plan(head, self.dialect)
@@ -181,9 +182,11 @@ class Forwards:
         log = self.log
         assert log is not None
         cost = cost_alone(head, len(bodies), sum(map(len, bodies)))
-        if not self.memory.take_kept(cost, quota):
+        if cost > self.memory.kept_room_for(quota):
             raise self.overflow.no_memory(head.destination or "", cost, quota)
         owner = client.identity if client is not None else None
+        ((name, own),) = self.plan(head).heads_by_name(head)
+        item = Forward(name, own, bodies, (), owner=owner, quota=quota, cost=cost, client=client)
         first = log.put(
             FORWARDS,
             head=(b"" if owner is None else owner_line(owner)) + head_lines(head),
@@ -193,10 +196,9 @@ class Forwards:
             expires_ms=0,
             must_retry=client is None,
         )
-        ids = range(first, first + len(bodies))
-        ((name, own),) = self.plan(head).heads_by_name(head)
-        item = Forward(name, own, bodies, ids, owner=owner, quota=quota, cost=cost, client=client)
         log.when_safe(_Stored(self, item, client))
+        self.memory.force_kept(cost, quota)
+        item.ids = range(first, first + len(bodies))
         return log.stored
 
     def restore(

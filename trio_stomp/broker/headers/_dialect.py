@@ -10,7 +10,7 @@ from typing import Final
 
 from attrs import frozen
 
-from trio_stomp.base import OptionError, ProtocolError
+from trio_stomp.base import MAX_INTEGER, OptionError, ProtocolError
 from trio_stomp.broker.headers._error_texts import RABBITMQ_TEXTS, ErrorTexts
 from trio_stomp.broker.names import PRIVATE_QUEUE
 from trio_stomp.frames import Headers
@@ -28,7 +28,7 @@ MULTICAST = "MULTICAST"
 DSUB = "/dsub/"
 """Apollo's prefix for the backlog of a durable subscription."""
 
-ANY_NUMBER = -(10**19)
+ANY_NUMBER = -MAX_INTEGER
 """The ``least`` of ``read_number`` that accepts every number."""
 
 MAX_COMPOSITE = 64
@@ -39,7 +39,7 @@ _TOPIC = "/topic/"
 _HANDED_ON = (_QUEUE, _TOPIC, "/temp-queue/", "/temp-topic/")
 _SAYS_ITS_KIND = ("/", "#", "DIAG")
 _URI = re.compile(r"(?:temp-)?(?:queue|topic)://")
-_NUMBER = re.compile(r"[ \t]*([+-]?[0-9]{1,19})[ \t]*")
+_NUMBER = re.compile(r"[ \t]*([+-]?)([0-9]+)[ \t]*")
 _ROUTING_HEADERS = frozenset({"destination-type", "subscription-type"})
 
 
@@ -197,19 +197,25 @@ def read_routing(name: str, text: str) -> str:
 
 
 def read_number(name: str, text: str, least: int = 0) -> int:
-    """Return the whole number in the text of header ``name``.
+    """Return the whole number in the text of header ``name``, at most ``MAX_INTEGER``.
 
     Raises:
       ProtocolError: The text is not a number, or the number is less than ``least``.
     """
-    # Not int() alone: it accepts underscores, digits of every script, and thousands of digits.
+    # Not int() alone: it accepts underscores and digits of every script.
     match = _NUMBER.fullmatch(text)
     if match is None:
         raise invalid_value(name, text, "a whole number")
-    number = int(match[1])
+    number = capped(match[2]) * (-1 if match[1] == "-" else 1)
     if number < least:
         raise invalid_value(name, text, f"a whole number, {least} or more")
     return number
+
+
+def capped(digits: str) -> int:
+    """Return the number that ASCII digits write, or ``MAX_INTEGER`` if it is greater."""
+    # A header may have thousands of digits, which int() refuses.
+    return min(int(digits.lstrip("0")[:20] or "0"), MAX_INTEGER)
 
 
 def is_true(text: str) -> bool:

@@ -1,6 +1,6 @@
 """ERROR frames."""
 
-from trio_stomp.base import CloseReason, ProtocolError, RemoteError
+from trio_stomp.base import CloseReason, FrameBug, ProtocolError, RemoteError
 from trio_stomp.broker.headers._error_texts import ErrorTexts, find_text
 from trio_stomp.frames import SECRET_HEADERS, V1_2, HeaderRules, Headers, encode_frame
 from trio_stomp.protocol import SUPPORTED
@@ -41,12 +41,17 @@ def error_frame(error: RemoteError, rules: HeaderRules, texts: ErrorTexts = ()) 
     return frame
 
 
-def internal_error() -> ProtocolError:
-    """Return the error for a bug of the broker, without details (R13)."""
+def internal_error(bug: Exception | None = None) -> ProtocolError:
+    """Return the error for a bug of the broker, without details (R13).
+
+    Args:
+      bug: The exception, which may know the frame's receipt.
+    """
     return ProtocolError(
         "internal-error",
         "the broker failed to process this frame; see its log",
         reason=CloseReason.INTERNAL_ERROR,
+        receipt_id=bug.args[0] if isinstance(bug, FrameBug) else None,
     )
 
 

@@ -22,6 +22,7 @@ from datetime import UTC, datetime, timedelta
 from attrs import frozen
 
 from trio_stomp.base import CloseReason, ProtocolError
+from trio_stomp.broker.headers._dialect import capped
 from trio_stomp.frames import Head
 
 Lookup = Callable[[str], str | None]
@@ -39,13 +40,16 @@ MANAGEMENT = frozenset({_OF_ACTIVEMQ, f"/topic/{_OF_ACTIVEMQ}", f"/queue/{_OF_AC
 ACTION = "AMQ_SCHEDULER_ACTION"
 JOB = "scheduledJobId"
 BEGIN, END = "ACTION_START_TIME", "ACTION_END_TIME"
+SCHEDULE_HEADERS = (DELAY, TIME, PERIOD, REPEAT, CRON, JOB, BEGIN, END)
 MAX_NUMBER = 10**18 - 1
 
 FOREVER = -1
 MAX_AHEAD_MS = 3653 * 24 * 3600 * 1000
 """Ten years: the limit of delays, periods and first deliveries."""
-MAX_TIME_MS = 253_402_300_799_999 - MAX_AHEAD_MS
-"""Ten years before the end of the standard library's calendar."""
+LAST_MS = 253_402_300_799_999
+"""The end of the standard library's calendar: the last ms of the year 9999."""
+MAX_TIME_MS = LAST_MS - MAX_AHEAD_MS
+"""Ten years before that."""
 MAX_REPEAT = 1_000_000
 MANY = 1000
 """More repetitions than this (ActiveMQ's limit) need a period of ``MIN_PERIOD_OF_MANY_MS``."""
@@ -158,7 +162,7 @@ def removal_of(text: str) -> Removal:
     last = last if dash else first
     if not all(part.isascii() and part.isdecimal() for part in (first, last)):
         raise _invalid(JOB, text, "must be the number from the RECEIPT of its SEND")
-    return Removal(int(first[:19]), int(last[:19]))
+    return Removal(capped(first), capped(last))
 
 
 def parse_removal(headers: Head) -> Removal | None:

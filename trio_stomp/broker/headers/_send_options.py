@@ -14,7 +14,7 @@ from trio_stomp.broker.headers._dialect import (
     read_number,
     read_routing,
 )
-from trio_stomp.frames import Headers
+from trio_stomp.frames import DEDUP_HEADERS, Headers
 
 PRIORITY_DEFAULT = 4
 """The priority of a message without this header, as in JMS."""
@@ -23,8 +23,6 @@ PRIORITY_MAX = 9
 
 RETAIN_SET = "set"
 RETAIN_REMOVE = "remove"
-
-DEDUP_HEADERS = ("x-dedup-id", "_AMQ_DUPL_ID")
 
 
 @frozen
@@ -41,6 +39,7 @@ class SendOptions:
       max_exceptions: stompserver's limit of failed deliveries; -1 = none.
       reply_to: The destination of replies; "" = none.
       dedup_id: The id for duplicate detection; "" = none.
+      is_forward: This id is of a broker of the cluster, which sends the message on.
       scheduled: Whether any header of a schedule is present.
       routing: ANYCAST or MULTICAST, for ``resolve``; "" = not given.
     """
@@ -54,6 +53,7 @@ class SendOptions:
     max_exceptions: int = -1
     reply_to: str = ""
     dedup_id: str = ""
+    is_forward: bool = False
     scheduled: bool = False
     routing: str = ""
 
@@ -134,8 +134,7 @@ _MEANINGS: Final[Mapping[str, tuple[str, Callable[[str, str], Any]]]] = {
     "persistent": ("persistent", _truth),
     "max-exceptions": ("max_exceptions", read_number),
     "reply-to": ("reply_to", _text),
-    "x-dedup-id": ("dedup_id", _text),
-    "_AMQ_DUPL_ID": ("dedup_id", _text),
+    **dict.fromkeys(DEDUP_HEADERS, ("dedup_id", _text)),
     "AMQ_SCHEDULED_DELAY": ("scheduled", _present),
     "AMQ_SCHEDULED_TIME": ("scheduled", _present),
     "AMQ_SCHEDULED_PERIOD": ("scheduled", _present),
@@ -146,3 +145,5 @@ _MEANINGS: Final[Mapping[str, tuple[str, Callable[[str, str], Any]]]] = {
     "subscription-type": ("routing", read_routing),
 }
 """Header → the field that it sets, and its parser."""
+
+SEND_HEADERS = frozenset(_MEANINGS)

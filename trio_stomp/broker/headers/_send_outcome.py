@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 
-from attrs import define, field
+from attrs import define, evolve, field
 
 from trio_stomp.broker.names import nearly
 
@@ -24,12 +24,14 @@ class SendOutcome:
     Attributes:
       matched: The number of subscribers; None = they were not counted.
       hint: A possible reason why there are no subscribers.
-      is_duplicate: The messages are duplicates, and were not accepted again.
+      is_duplicate: The message is a duplicate, and was not accepted again.
       stored: Where the messages are: ``memory``, or the name of the store; "" = nowhere.
-      offset: The offset of the last message in its stream.
-      job: The number of the last scheduled message, by which it can be removed.
+      offset: The offset of the first message in its stream. The others of its run follow.
+      job: The number of the first scheduled message, by which it can be removed. The others follow.
       removed: The number of scheduled messages that were removed.
       dedup_window: The number of ids that the destination remembers; None = the message has none.
+      dropped: Why a message was dropped instead of taken; "" = it was taken.
+      each: The outcome of each message, if they differ.
     """
 
     matched: int | None = None
@@ -40,13 +42,20 @@ class SendOutcome:
     job: int | None = None
     removed: int | None = None
     dedup_window: int | None = None
+    dropped: str = ""
+    each: "tuple[SendOutcome, ...]" = ()
     _lines: bytes = field(init=False, default=b"", eq=False, repr=False)
-    """The header lines for the last message, cached."""
+    """The header lines for the first message, cached."""
 
     @property
     def is_lost(self) -> bool:
         """Return whether the messages were neither delivered nor kept."""
-        return self.matched == 0 and not self.stored and self.offset is None
+        is_unmatched = self.matched == 0 and not self.stored and self.offset is None
+        return bool(self.dropped) or is_unmatched
+
+    def of(self, index: int) -> "SendOutcome":
+        """Return the outcome of one message of the run."""
+        return self.each[index] if self.each else self
 
     def __or__(self, other: "SendOutcome") -> "SendOutcome":
         """Return the union of two outcomes for one destination, which have different fields."""
@@ -63,22 +72,21 @@ class SendOutcome:
             job=other.job if self.job is None else self.job,
             removed=other.removed if self.removed is None else self.removed,
             dedup_window=other.dedup_window if self.dedup_window is None else self.dedup_window,
+            dropped=self.dropped or other.dropped,
+            each=self.each or other.each,
         )
 
-    def header_lines(self, later: int = 0) -> bytes:
-        """Return the header lines of the RECEIPT.
-
-        Args:
-          later: The number of messages of the run after the RECEIPT's one. Its numbers are lower
-            by this.
-        """
-        if later and not (self.offset is self.job is None):
-            return self._encode(later)
+    def header_lines(self, index: int = 0) -> bytes:
+        """Return the header lines of the RECEIPT of one message of the run."""
+        if self.each:
+            return self.each[index].header_lines()
+        if index and not (self.offset is self.job is None):
+            return self._encode(index)
         if not self._lines:
             object.__setattr__(self, "_lines", self._encode(0))
         return self._lines
 
-    def _encode(self, later: int) -> bytes:
+    def _encode(self, index: int) -> bytes:
         lines = b""
         if self.matched is not None:
             lines = b"matched:%d\n" % self.matched
@@ -92,10 +100,12 @@ class SendOutcome:
             lines += b"dedup-window:%d\n" % self.dedup_window
         if self.stored:
             lines += b"stored:%b\n" % self.stored.encode()
+        if self.dropped:
+            lines += b"dropped:%b\n" % self.dropped.encode()
         if self.offset is not None:
-            lines += b"x-stream-offset:%d\n" % (self.offset - later)
+            lines += b"x-stream-offset:%d\n" % (self.offset + index)
         if self.job is not None:
-            lines += b"scheduledJobId:%d\n" % (self.job - later)
+            lines += b"scheduledJobId:%d\n" % (self.job + index)
         return lines
 
 
@@ -105,6 +115,8 @@ IN_MEMORY = SendOutcome(stored=MEMORY)
 """Outcome for messages in a queue that are not durable."""
 DUPLICATE = SendOutcome(is_duplicate=True)
 """Outcome for duplicates, which are not accepted again."""
+DROPPED = SendOutcome(dropped="queue-full")
+"""Outcome for messages that a full queue dropped, by its policy."""
 _MATCHED = tuple(SendOutcome(matched=count) for count in range(_SHARED + 1))
 _UNMATCHED = {near: SendOutcome(matched=0, hint=HINTS.get(near, "")) for near in ("", *HINTS)}
 _PARKED = {near: outcome | IN_MEMORY for near, outcome in _UNMATCHED.items()}
@@ -130,11 +142,30 @@ def hint_of(name: str) -> str:
     return HINTS.get(nearly(name), "")
 
 
+def of_run(outcomes: Sequence[SendOutcome]) -> SendOutcome:
+    """Return the outcome of a run from those of its messages."""
+    if all(outcome is outcomes[0] for outcome in outcomes):
+        return outcomes[0] if outcomes else NOTHING
+    return evolve(committed(outcomes), each=tuple(outcomes))
+
+
+def committed(outcomes: Sequence[SendOutcome]) -> SendOutcome:
+    """Return what the outcomes of all SENDs of a transaction promise together.
+
+    ``stored`` is the strongest promise, and ``dropped`` holds for any of them.
+    """
+    stored = {each.stored for each in outcomes} - {""}
+    dropped = next((each.dropped for each in outcomes if each.dropped), "")
+    return SendOutcome(stored=max(stored - {MEMORY} or stored, default=""), dropped=dropped)
+
+
 def combined(parts: Sequence[SendOutcome]) -> SendOutcome:
     """Combine the outcomes of all parts of a composite SEND.
 
     The matches are added up, all parts must be duplicates, and ``stored`` is the weakest promise.
     """
+    if count := max((len(part.each) for part in parts), default=0):
+        return of_run([combined([part.of(index) for part in parts]) for index in range(count)])
     counts = [part.matched for part in parts if part.matched is not None]
     stored = sorted({part.stored for part in parts if part.stored})
     hints = sorted({part.hint for part in parts if part.hint})
@@ -144,6 +175,7 @@ def combined(parts: Sequence[SendOutcome]) -> SendOutcome:
         is_duplicate=all(part.is_duplicate for part in parts),
         # The weakest promise counts for the whole: "memory", if any.
         stored=MEMORY if MEMORY in stored else "".join(stored[:1]),
+        dropped=next((part.dropped for part in parts if part.dropped), ""),
     )
 
 

@@ -9,11 +9,11 @@ from typing import Any, Final
 
 from attrs import frozen
 
-from trio_stomp.broker.headers._dialect import invalid_value, read_number
+from trio_stomp.base import MAX_INTEGER
+from trio_stomp.broker.headers._dialect import capped, invalid_value, read_number
 from trio_stomp.frames import Headers
 
 MAX_DELAY_MS = 24 * 3600 * 1000
-MAX_OFFSET = (1 << 63) - 1
 
 
 class Start(Enum):
@@ -58,9 +58,9 @@ A capital letter: the tags of other subscriptions end in digits and small letter
 END_MARK = b"0"
 """A leading zero of the offset in the message id of an end marker. It means that the message at
 this offset was not delivered."""
-_OFFSET = re.compile(r"(?:offset\s*[=:]\s*)?([0-9]{1,19})")
-_TIME = re.compile(r"timestamp\s*[=:]\s*([0-9]{1,11}(?:\.[0-9]{1,9})?)")
-_ID = re.compile(rf".+{re.escape(ID_MARK)}-([0-9]{{1,20}})")
+_OFFSET = re.compile(r"(?:offset\s*[=:]\s*)?([0-9]+)")
+_TIME = re.compile(r"timestamp\s*[=:]\s*([0-9]+)(\.[0-9]{1,9})?")
+_ID = re.compile(rf".+{re.escape(ID_MARK)}-([0-9]+)")
 
 
 def parse_stream_options(headers: Headers) -> StreamOptions:
@@ -87,7 +87,7 @@ _Found = tuple[tuple[str, Any], ...]
 
 
 def _starts(start: Start, value: int = 0) -> _Found:
-    return ("start", start), ("value", min(value, MAX_OFFSET))
+    return ("start", start), ("value", min(value, MAX_INTEGER))
 
 
 def _offset(name: str, text: str) -> _Found:
@@ -96,10 +96,10 @@ def _offset(name: str, text: str) -> _Found:
         return _starts(Start(word))
     match = _OFFSET.fullmatch(word)
     if match is not None:
-        return _starts(Start.OFFSET, int(match[1]))
+        return _starts(Start.OFFSET, capped(match[1]))
     match = _TIME.fullmatch(word)
     if match is not None:
-        return _starts(Start.TIME, ceil(Decimal(match[1]) * 1000))
+        return _starts(Start.TIME, ceil(Decimal(f"{capped(match[1])}{match[2] or ''}") * 1000))
     raise invalid_value(name, text, "first, last, next, offset=N or timestamp=S")
 
 
@@ -116,11 +116,11 @@ def _behind(name: str, text: str) -> _Found:
         )
     digits = match[1]
     is_end = len(digits) > 1 and digits.startswith(END_MARK.decode())
-    return _starts(Start.OFFSET, int(digits) + (not is_end))
+    return _starts(Start.OFFSET, capped(digits) + (not is_end))
 
 
 def _until(name: str, text: str) -> _Found:
-    return (("until", _bounded(name, text, MAX_OFFSET)),)
+    return (("until", read_number(name, text)),)
 
 
 def _epoch(_: str, text: str) -> _Found:
@@ -128,14 +128,10 @@ def _epoch(_: str, text: str) -> _Found:
 
 
 def _delay(name: str, text: str) -> _Found:
-    return (("delay_ms", _bounded(name, text, MAX_DELAY_MS)),)
-
-
-def _bounded(name: str, text: str, most: int) -> int:
     number = read_number(name, text)
-    if number > most:
-        raise invalid_value(name, text, f"a whole number up to {most}")
-    return number
+    if number > MAX_DELAY_MS:
+        raise invalid_value(name, text, f"a whole number up to {MAX_DELAY_MS}")
+    return (("delay_ms", number),)
 
 
 _MEANINGS: Final[Mapping[str, Callable[[str, str], _Found]]] = {
@@ -147,3 +143,5 @@ _MEANINGS: Final[Mapping[str, Callable[[str, str], _Found]]] = {
     "replay-delay": _delay,
 }
 """Header → a parser that returns the fields that it sets. The first of several counts."""
+
+STREAM_HEADERS = frozenset(_MEANINGS)

@@ -215,6 +215,8 @@ _MEANINGS: Final[Mapping[str, Callable[[str, str], _Found]]] = {
 }
 """Header → a parser that returns the fields that it sets. Other headers are ignored."""
 
+SUBSCRIBE_HEADERS = frozenset(_MEANINGS)
+
 _DURABLE_HEADERS = frozenset(
     {*DURABLE_NAMES, "durable", "persistent", "auto-delete", "x-queue-name", "id", "client-id"}
 )

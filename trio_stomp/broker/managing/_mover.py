@@ -112,7 +112,7 @@ class Mover:
             return
         target = self.queues.open(name, message.publication.payer)
         cost = cost_alone(head, 1, len(message.body))
-        if not target.room_for(message.body) or cost > self.queues.memory.kept_room:
+        if not target.fits(1, len(message.body)) or cost > self.queues.memory.kept_room:
             raise ProtocolError(
                 "queue-full", f"{name[:80]} has no room for more messages; the others stay"
             )

@@ -17,6 +17,7 @@ def remove(walk: "Walk", messages: "list[Message]") -> None:
     for message in messages:
         queue.waiting.take(message.level, message)
     queue.release_all(messages)
+    queue.host.mark(queue)  # to load what comes next
     queue.host.note_idle(queue)
 
 

@@ -86,7 +86,7 @@ class Sending:
         return Step.DONE if is_answered else Step.WAIT
 
     def end(self, now: float = 0.0) -> None:
-        """Implement ``InSteps.end``. A SEND that waits is completed, as for a lost client."""
+        """Implement ``InSteps.end``. A SEND that waits for room is refused."""
         self.core.forget(self._client, CloseReason.CLIENT_DISCONNECT, now)
 
     def _reply(self, frame: bytes) -> None:

@@ -21,6 +21,7 @@ from trio_stomp.broker.queues._message import Paged as Paged
 from trio_stomp.broker.queues._message import charge as charge
 from trio_stomp.broker.queues._message import cost_alone as cost_alone
 from trio_stomp.broker.queues._message import cost_of as cost_of
+from trio_stomp.broker.queues._overflow import Admission as Admission
 from trio_stomp.broker.queues._overflow import Need as Need
 from trio_stomp.broker.queues._overflow import Overflow as Overflow
 from trio_stomp.broker.queues._overflow import QueueFull as QueueFull
@@ -36,3 +37,4 @@ from trio_stomp.broker.queues._storage import Storage as Storage
 from trio_stomp.broker.queues._storage import head_lines as head_lines
 from trio_stomp.broker.queues._wildcard_queues import FEW_QUEUES as FEW_QUEUES
 from trio_stomp.broker.queues._wildcard_queues import STEP as STEP
+from trio_stomp.broker.queues._windows import searches as searches

@@ -12,7 +12,6 @@ from trio_stomp.broker.queues._consumer import CLIENT, INDIVIDUAL, Consumer, Sou
 from trio_stomp.broker.queues._message import Message
 from trio_stomp.broker.queues._queue_host import DeadLetterReason
 from trio_stomp.broker.queues._queues import QueueBook
-from trio_stomp.broker.queues._wildcard_queues import FEW_QUEUES
 from trio_stomp.protocol import Acked
 
 if TYPE_CHECKING:
@@ -182,9 +181,9 @@ class Acknowledger:
 
     def note_room(self, consumer: Consumer) -> None:
         """Note that a consumer is about to gain credit."""
-        # A consumer with credit was already offered all messages of its queues. With few queues
+        # A consumer with credit was already offered all messages of its queues. With one queue
         # pumping is cheaper than this check.
-        if len(consumer.queues) <= FEW_QUEUES or not consumer.has_credit:
+        if len(consumer.queues) == 1 or not consumer.has_credit:
             self.queues.want(consumer)
 
     def binding(self, client: Client, bound: Sequence[Acked], freed: Sequence[Acked]) -> "Work":

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Protocol
 
 from attrs import define, field
 
+from trio_stomp.base import BrokenInvariant
 from trio_stomp.broker.delivery import (
     NEVER,
     AnyConsumer,
@@ -109,6 +110,9 @@ class Consumer:
     """Time of the next check of ``watched``."""
     is_early: bool = False
     """The consumer gets nothing: its SUBSCRIBE is not stored yet, or it is ending."""
+    turn: "Source | Consumer | None" = None
+    """During a search of its queues, the only one that may serve it: the one found last, or itself
+    before there is one. None = any queue."""
     joined: int = 0
     """The number of queues joined through wildcards, which are charged."""
     was_lost: bool = False
@@ -126,7 +130,7 @@ class Consumer:
     repeats_number: bytes = field(init=False)
     """For stream readers: the bytes between the offset in ``ack`` and in ``message-id``."""
     lent: dict[int, tuple[AnyConsumer, int]] | None = None
-    """The client's index of deliveries; None = unused, or it reads a stream."""
+    """The client's index of ``unacked`` by message; None = unused, or it reads a stream."""
 
     def __attrs_post_init__(self) -> None:
         self.count_left = self.options.prefetch_count
@@ -175,6 +179,11 @@ class Consumer:
         self.count_left -= len(messages)
         return self.count_left > 0 and self.bytes_left > 0
 
+    def uncharge(self, messages: list[Message]) -> None:
+        """Undo ``charge``."""
+        self.bytes_left += self.cost_of(messages)
+        self.count_left += len(messages) if self.tracks else 0
+
     def cost_of(self, messages: list[Message]) -> int:
         """Return the bytes of credit that messages use."""
         size = sum([len(message.body) for message in messages])
@@ -183,8 +192,12 @@ class Consumer:
 
     def deliver(self, source: Source, destination: Destination, messages: list[Message]) -> int:
         """Stage messages charged by ``charge``, and return the number of the first delivery."""
-        first = self.fan_out.number(len(messages))
         tracks = self.ack != AUTO
+        held = self.count_left + len(messages) + len(self.unacked) - len(self.excused)
+        if tracks and not (self.count_left >= 0 and held <= self.options.prefetch_count):
+            state = f"{self.count_left} left and {held} in all of {self.options.prefetch_count}"
+            raise BrokenInvariant("consumer-credit", state, destination.name)
+        first = self.fan_out.number(len(messages))
         for start, stop in _spans(messages):
             span = messages[start:stop]
             tails = self._encode(span, first + start)
@@ -251,14 +264,21 @@ class Consumer:
         """Take the same deliveries as ``take_acked``. They use credit until ``release``."""
         unacked = self.unacked
         if not cumulative or next(iter(unacked)) == number:
-            return {number: unacked.pop(number)}
+            return self._taken({number: unacked.pop(number)})
         numbers = list(unacked)
         index = bisect_right(numbers, number)
         # There may be very many: move the smaller part.
         if 2 * index <= len(numbers):
-            return {each: unacked.pop(each) for each in numbers[:index]}
+            return self._taken({each: unacked.pop(each) for each in numbers[:index]})
         self.unacked = {each: unacked.pop(each) for each in numbers[index:]}
-        return unacked
+        return self._taken(unacked)
+
+    def _taken(self, claimed: dict[int, Unacked]) -> dict[int, Unacked]:
+        """Remove claimed deliveries from the client's index, and return them."""
+        if self.lent is not None:
+            for unacked in claimed.values():
+                del self.lent[unacked.message.number]
+        return claimed
 
     def take_run(self, numbers: list[int]) -> list[Unacked]:
         """Remove and return the deliveries of these numbers, all of which it has."""
@@ -330,13 +350,13 @@ class Consumer:
 
     def _forget(self, number: int) -> Unacked:
         unacked = self.unacked.pop(number)
+        if self.lent is not None:
+            del self.lent[unacked.message.number]
         self.release(number, unacked)
         return unacked
 
     def release(self, number: int, unacked: Unacked) -> None:
         """Return the credit of a delivery that was taken."""
-        if self.lent is not None:
-            del self.lent[unacked.message.number]
         if number in self.excused:
             del self.excused[number]
         else:

@@ -1,10 +1,13 @@
 """Hand-out of a queue's messages to the ready consumers, round-robin."""
 
+from operator import attrgetter
 from typing import TYPE_CHECKING
 
 from attrs import define, field
 
-from trio_stomp.broker.queues._message import LEVELS, Message
+from trio_stomp.base import BrokenInvariant
+from trio_stomp.broker.delivery import NEVER, Work
+from trio_stomp.broker.queues._message import LEVELS, Message, Paged
 from trio_stomp.broker.queues._scan_positions import ScanPositions
 
 if TYPE_CHECKING:
@@ -20,20 +23,20 @@ MOST_CONSUMERS = 256
 one."""
 MOST_BYTES = 1024 * 1024
 """Limit of bytes in one step. The last message may exceed it."""
-SCAN_LIMIT = 2_000
-"""A scan passes up to this many messages without a matching consumer."""
 PIECE = 64
 """Messages looked up in one step."""
 FEW_PASSED = 16
 """Scan positions up to this many messages are not kept."""
-LOOK_AGAIN_S = 1.0
-"""Minimum interval of scans for expired messages behind others."""
+REST_S, SWEPT = 1.0, 10_000
+"""Minimum interval of scans for expired messages behind others, and the number of messages in
+memory for which it grows by the same."""
 MOST_EXPIRED = 64
 """Limit of messages that expire in one step."""
 CUT_SHORT = -2
 """Result of a step: it ended before its messages or its consumers did."""
 GONE, PASSED, CUT = 0, 1, 2
 """Results of an offer: the message left the queue; it stays; the time ran out."""
+_number = attrgetter("number")
 WEIGHT = 64
 """Work between two looks at the clock."""
 CHECK_WEIGHT = 4
@@ -42,14 +45,12 @@ CONSUMERS_A_WEIGHT = 8
 """Consumers that a scan skips for 1 unit of work."""
 
 
-def some_ready(
-    active: "list[Consumer]", last: "Consumer | None", beneath: float
-) -> "list[Consumer]":
+def some_ready(queue: "Queue", active: "list[Consumer]", beneath: float) -> "list[Consumer]":
     """Return the next ready consumers of very many, of one priority, in round-robin order.
 
     Args:
+      queue: Their queue.
       active: All consumers, the highest priority first.
-      last: The consumer served last.
       beneath: Return only consumers of a lower priority than this.
 
     Returns:
@@ -57,11 +58,11 @@ def some_ready(
     """
     found: list[Consumer] = []
     size = len(active)
-    start = active.index(last) + 1 if last is not None else 0
+    start = active.index(queue.last_served) + 1 if queue.last_served is not None else 0
     for index in range(start, start + size):
         consumer = active[index % size]
         level = consumer.options.priority
-        if level < beneath and consumer.is_ready:
+        if level < beneath and consumer.is_ready and queue.may_serve(consumer):
             if found and level > found[0].options.priority:
                 found.clear()
             if not found or level == found[0].options.priority:
@@ -72,19 +73,22 @@ def some_ready(
 
 
 def hand_out(
-    queue: "Queue", ready: "list[Consumer]", now: float
-) -> "tuple[dict[Consumer, list[Message]], bool]":
+    queue: "Queue",
+    ready: "list[Consumer]",
+    now: float,
+    served: "dict[Consumer, list[Message]]",
+) -> bool:
     """Assign messages to ``ready`` consumers, round-robin, until either runs out.
 
     Args:
       queue: A queue with waiting messages.
       ready: The consumers with credit, in order. Emptied as credit runs out.
       now: Seconds of the broker's clock.
+      served: Gets the messages of each consumer, which leave the queue and use its credit.
 
     Returns:
-      The messages of each consumer, and whether the time ran out before all were offered.
+      Whether the time ran out before all were offered.
     """
-    served: dict[Consumer, list[Message]] = {}
     most = MOST if len(ready) <= MOST_CONSUMERS else MOST_CONSUMERS
     if not queue.has_selectors:
         while most and ready:
@@ -92,16 +96,65 @@ def hand_out(
             if not count:
                 break
             most -= count
-    if not ready or not most or not queue.waiting.count:
-        return served, False
+    if not (ready and most and (queue.waiting.count or queue.window)):
+        return False
     index = 0
     if not queue.has_selectors and not queue.groups.owners:
         index = _hand_out_singly(queue, ready, now, served, most)
         if index < 0:
-            return served, index == CUT_SHORT
-    return served, FilteredMessages(
+            return index == CUT_SHORT
+    return FilteredMessages(
         queue, ready=ready, now=now, served=served, most=most, index=index
     ).run()
+
+
+def serve(queue: "Queue", ready: "list[Consumer]", now: float) -> tuple[bool, bool]:
+    """Hand out messages to ``ready`` consumers, and deliver them. After a bug they are put back.
+
+    Returns:
+      Whether any message was handed out, and whether the time ran out.
+    """
+    served: dict[Consumer, list[Message]] = {}
+    try:
+        is_cut = hand_out(queue, ready, now, served)
+        is_served = bool(served)
+        while served:
+            consumer = next(iter(served))
+            _deliver(queue, consumer, served[consumer], now)
+            del served[consumer]
+    except Exception as error:
+        _take_back(queue, served)
+        if isinstance(error, BrokenInvariant):
+            error.concerns = queue.destination.name
+        raise
+    return is_served, is_cut
+
+
+def _deliver(queue: "Queue", consumer: "Consumer", messages: list[Message], now: float) -> None:
+    """Deliver messages that were taken out for a consumer, and charged to it."""
+    first = consumer.deliver(queue, queue.destination, messages)
+    queue.unacked += len(messages) if consumer.tracks else 0
+    queue.host.note_delivered(queue, consumer, first, messages)
+    if not consumer.tracks:
+        queue.release_all(messages)
+        queue.dequeued += len(messages)
+        return
+    consumer.note_time(first, now)
+    if queue.place:
+        queue.host.hand_out(messages)
+    if timeout_s := queue.policy.ack_timeout_ms / 1000:
+        queue.host.watch_acks(consumer, first, len(messages), now + timeout_s)
+
+
+def _take_back(queue: "Queue", served: "dict[Consumer, list[Message]]") -> None:
+    """Put back what a failed hand-out took out, except deliveries that consumers have."""
+    for consumer, messages in served.items():
+        delivered = {id(each.message) for each in consumer.unacked.values()}
+        back = [message for message in messages if id(message) not in delivered]
+        queue.unacked += len(messages) - len(back)
+        consumer.uncharge(back)
+        for message in back:
+            queue.waiting.give_back(message)
 
 
 def _deal(
@@ -203,6 +256,26 @@ def _hand_out_singly(
     return -1
 
 
+def losing_passed(queue: "Queue", passed: ScanPositions, now: float) -> Work:
+    """Remove expired messages behind others, which consumers have passed."""
+    waiting, soonest = queue.waiting, NEVER
+    level = waiting.level_beneath(LEVELS)
+    while level >= 0:
+        number = 0
+        while piece := waiting.behind(level, number, PIECE):
+            for message in piece:
+                number = message.number
+                if message.publication.is_over(now):
+                    waiting.take(level, message)
+                    queue.expire(message, now)
+                else:
+                    soonest = min(soonest, message.publication.expires_at)
+            yield
+        level = waiting.level_beneath(level)
+    passed.rests_until = now + REST_S * (1 + waiting.count / SWEPT)
+    passed.look_again_at = min(passed.look_again_at, soonest)
+
+
 @define(eq=False, repr=False)
 class FilteredMessages:
     """Hands out messages that only some consumers may get.
@@ -227,79 +300,129 @@ class FilteredMessages:
     """The time is up."""
     _weight: int = 0
     _passed: ScanPositions = field(init=False)
-    _members: "set[Consumer]" = field(init=False)
-    """The consumers in ``ready``."""
-    _is_changed: bool = False
-    """A group was forgotten. Other consumers may have passed its messages."""
+    _starts: "dict[Consumer, int]" = field(factory=dict)
+    """The positions of the consumers in ``ready`` on the current level."""
+    _start: int = 0
+    """Where the current scan begins. Consumers with an earlier position are not concerned."""
+    _losers: "dict[Consumer, None]" = field(factory=dict)
+    """Consumers that lost a group. Others may have passed its messages."""
 
     def __attrs_post_init__(self) -> None:
-        self._passed = self.queue.passed or ScanPositions(self.queue.host.memory)
-        self._members = set(self.ready)
+        self._passed = self.queue.passed or ScanPositions(self.queue.host.memory, self.queue.groups)
 
     def run(self) -> bool:
         """Hand out, and return whether the time ran out before all messages were offered."""
-        queue, waiting = self.queue, self.queue.waiting
-        self._passed.renew(self.now)
-        before, level = 0, waiting.level_beneath(LEVELS)
-        while level >= 0 and before < SCAN_LIMIT and not self._is_over:
-            before += self._walk(level, before)
-            if waiting.is_paging(level):
-                break  # messages in the store come before lower levels
+        queue, waiting, passed = self.queue, self.queue.waiting, self._passed
+        if self.now >= max(passed.look_again_at, passed.rests_until):
+            passed.look_again_at = NEVER
+            queue.host.carry_out(losing_passed(queue, passed, self.now))
+        level = waiting.level_beneath(LEVELS)
+        while level >= 0 and not self._is_over:
+            self._starts = {each: passed.of(level, each) for each in self.ready}
+            for start in passed.in_turn(level, self._starts.values()):
+                if not self._is_over and start in self._starts.values():
+                    self._walk(level, start)
+            if (paged := waiting.paging(level)) is not None and not self.is_cut:
+                self._hold_back(level, paged)
             level = waiting.level_beneath(level)
-        if self._is_changed:
-            self._passed.forget()
-        queue.passed = None if self._passed.is_empty else self._passed
+        for each in self._losers:
+            passed.free(each)
+        queue.passed = None if passed.is_empty else passed
         return self.is_cut
 
     @property
     def _is_over(self) -> bool:
         return self.is_cut or not (self.ready and self.most) or self.room <= 0
 
-    def _walk(self, level: int, before: int) -> int:
-        """Offer the messages of a level, and return how many of them stay.
-
-        ``before`` is the number of messages that stay on higher levels.
-        """
-        waiting, positions = self.queue.waiting, self._passed.on_level(level)
-        behind = min([positions.get(each, 0) for each in self.ready])
-        count = waiting.count_up_to(level, behind) if behind else 0
-        while before + count < SCAN_LIMIT and not self._is_over:
-            piece = waiting.behind(level, behind, min(PIECE, SCAN_LIMIT - before - count))
+    def _walk(self, level: int, start: int) -> None:
+        """Offer the messages of a level after ``start``."""
+        waiting, behind, count = self.queue.waiting, start, 0
+        keeps = start > 0 or waiting.is_paging(level)
+        self._start = start
+        while not self._is_over:
+            piece, reach = self._following(level, behind)
+            if not piece and reach <= behind:
+                break
             for message in piece:
-                offered = self._offer(message, level, before + count)
+                offered = self._offer(message, level, keeps=keeps)
                 if offered == CUT:
                     break
                 count += offered
+                keeps |= count > FEW_PASSED
                 behind = message.number
                 self._look_at_clock()
                 if self._is_over:
                     break
-            if not piece:
-                break
-        if self.is_cut or before + count > FEW_PASSED:
-            for consumer in self.ready:
-                self._passed.note(level, consumer, behind)
-        return count
+            else:
+                behind = max(behind, reach)
+            if keeps:
+                waiting.set_aside(level, behind)
+        if self.is_cut or keeps:
+            if behind > start:
+                self._passed.ends[level] = behind
+            for each, position in self._starts.items():
+                if start <= position < behind:
+                    self._starts[each] = behind
+                    self._passed.note(level, each, behind)
 
-    def _offer(self, message: Message, level: int, before: int) -> int:
-        """Offer a message to the consumers, and return GONE, PASSED or CUT."""
-        publication, waiting = message.publication, self.queue.waiting
+    def _following(self, level: int, behind: int) -> tuple[list[Message], int]:
+        """Return the next messages of a level, and up to which number there are no others."""
+        waiting, window = self.queue.waiting, self.queue.window
+        paged = waiting.paging(level)
+        found = waiting.behind(level, behind, PIECE)
+        if paged is None or behind >= paged.last:
+            return found, behind
+        if behind < paged.after:  # others in memory come behind those in the store
+            found = [each for each in found if each.number <= paged.after]
+            return found, behind if found else paged.after
+        if window is None or not window.covers(level, behind):
+            return [], behind
+        found = window.behind(behind, PIECE) + [
+            each for each in found if each.number <= window.upto
+        ]
+        found.sort(key=_number)
+        return found[:PIECE], behind if found else window.upto
+
+    def _hold_back(self, level: int, paged: Paged) -> None:
+        """Offer nothing of lower levels to consumers that have not examined all of this one."""
+        ahead = [each for each in self.ready if self._starts[each] < paged.last]
+        for each in ahead:
+            self.ready.remove(each)
+            self.index = 0
+        if ahead and self.queue.sought is None:
+            starts = (max(self._starts[each], paged.after) for each in ahead)
+            self.queue.sought = level, self._passed.in_turn(level, starts)[0]
+
+    def _offer(self, message: Message, level: int, *, keeps: bool) -> int:
+        """Offer a message to the consumers, and return GONE, PASSED or CUT.
+
+        ``keeps``: the positions of consumers are kept.
+        """
+        publication, queue = message.publication, self.queue
         if publication.expires_at <= self.now and publication.is_over(self.now):
-            waiting.take(level, message)
-            self.queue.expire(message, self.now)
+            self._take(level, message)
+            queue.expire(message, self.now)
             return GONE
         chosen = self._choose(message, level)
         if self.is_cut:
             return CUT
         if chosen < 0:
-            if publication.expires_at < self._passed.look_again_at:
-                self._passed.look_again_at = max(publication.expires_at, self.now + LOOK_AGAIN_S)
+            self._passed.look_again_at = min(self._passed.look_again_at, publication.expires_at)
             return PASSED
-        waiting.take(level, message)
+        self._take(level, message)
         consumer = self.ready[chosen]
-        if not self._give(message, chosen) and before > FEW_PASSED:
-            self._passed.note(level, consumer, message.number)
+        if not self._give(message, chosen):
+            del self._starts[consumer]
+            if keeps:
+                self._passed.note(level, consumer, message.number)
         return GONE
+
+    def _take(self, level: int, message: Message) -> None:
+        """Remove a message from where it is, in memory or in the store."""
+        if self.queue.window is not None and message in self.queue.window:
+            self.queue.host.pages.take(self.queue, message)
+        else:
+            self.queue.waiting.take(level, message)
 
     def _give(self, message: Message, chosen: int) -> bool:
         """Assign a message to a consumer, given by index. Return whether it has credit left."""
@@ -311,7 +434,6 @@ class FilteredMessages:
             self.index = chosen + 1
             return True
         del self.ready[chosen]
-        self._members.discard(consumer)
         self.index = chosen
         return False
 
@@ -323,40 +445,36 @@ class FilteredMessages:
         Returns:
           -1 if no consumer matches or the time is up.
         """
-        ready, groups = self.ready, self.queue.groups
-        positions = self._passed.on_level(level)
+        ready, groups, number = self.ready, self.queue.groups, message.number
+        starts, start = self._starts, self._start
         group = message.group
-        owner = groups.owners.get(group) if group else None
-        if owner is not None:
-            is_here = owner in self._members and positions.get(owner, 0) < message.number
-            if is_here and owner.wants(message):
-                return ready.index(owner)
+        if group in groups.held:
             self._weight += CHECK_WEIGHT
             return -1
+        owner = groups.owners.get(group) if group else None
+        if owner is not None:
+            self._weight += CHECK_WEIGHT
+            is_here = start <= starts.get(owner, number) < number
+            return ready.index(owner) if is_here and owner.wants(message) else -1
         self._weight += CHECK_WEIGHT + len(ready) // CONSUMERS_A_WEIGHT
         for offset in range(len(ready)):
             chosen = (self.index + offset) % len(ready)
             consumer = ready[chosen]
-            if positions.get(consumer, 0) >= message.number:
+            if not start <= starts[consumer] < number:
                 continue
             if consumer.wants(message):
                 if group:
-                    self._assign(group, consumer)
+                    self._losers |= dict.fromkeys(groups.assign(group, consumer))
                 return chosen
             selector = consumer.selector
             self._weight += CHECK_WEIGHT + (len(selector.text) if selector is not None else 0)
             if self._look_at_clock():
                 for each in range(offset + 1):
                     passed = ready[(self.index + each) % len(ready)]
-                    self._passed.note(level, passed, message.number)
+                    if start <= starts[passed] < number:
+                        self._passed.note(level, passed, number)
                 return -1
         return -1
-
-    def _assign(self, group: str, consumer: "Consumer") -> None:
-        owners = self.queue.groups.owners
-        before = len(owners)
-        self.queue.groups.assign(group, consumer)
-        self._is_changed |= len(owners) <= before
 
     def _look_at_clock(self) -> bool:
         """Return whether the time is up. Look at the clock only after enough work."""

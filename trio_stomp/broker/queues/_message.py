@@ -1,13 +1,13 @@
 """A message of a queue, and the ordered collection of waiting messages."""
 
-from bisect import bisect_left, bisect_right, insort
+from bisect import bisect_right, insort
 from collections import deque
-from itertools import islice
+from itertools import islice, pairwise
 from operator import attrgetter
 
 from attrs import define, field
 
-from trio_stomp.base import MemoryBudget, Quota
+from trio_stomp.base import BrokenInvariant, MemoryBudget, Quota
 from trio_stomp.broker.delivery import NEVER, Publication
 from trio_stomp.broker.headers import PRIORITY_DEFAULT
 from trio_stomp.broker.queues._returned import Returned
@@ -122,6 +122,8 @@ class Paged:
       last: The id of the last one.
       count: Their number.
       size: The bytes of their bodies.
+      expires_at: When the first of them expires, or earlier, in seconds of the broker's clock.
+      day_s: The same as a time of day, in seconds since 1970.
       charged: Their charge in the store, by quota.
     """
 
@@ -129,6 +131,8 @@ class Paged:
     last: int = 0
     count: int = 0
     size: int = 0
+    expires_at: float = NEVER
+    day_s: float = NEVER
     is_loading: bool = False
     charged: dict[Quota | None, int] = field(factory=dict)
 
@@ -150,6 +154,17 @@ class Paged:
         """Release all charges."""
         for quota, cost in self.charged.items():
             memory.give_stored(cost, quota)
+
+
+def _place_of(fresh: deque[Message], number: int) -> int:
+    """Return how many messages have at most ``number``.
+
+    Each index into a deque costs as much as its distance from the nearer end, so begin in front.
+    """
+    end = 1
+    while end <= len(fresh) and fresh[end - 1].number <= number:
+        end *= 2
+    return bisect_right(fresh, number, end // 2, min(end, len(fresh)), key=_number)
 
 
 def _cut(fresh: deque[Message], start: int, most: int) -> list[Message]:
@@ -188,15 +203,11 @@ class Waiting:
     _occupied: int = 0
     """Bit n is set if level n may hold messages."""
 
-    def append(self, message: Message) -> None:
-        """Append a message to its level."""
-        self._level(message.level).fresh.append(message)
-        self.count += 1
-
     def extend(self, level: int, messages: list[Message]) -> None:
-        """Append fresh messages of one level. Insert late ones in order.
+        """Append one or more fresh messages of one level, in order. Insert late ones in order.
 
-        Messages that had to be stored first may arrive after later ones.
+        Messages that had to be stored first, or were left in the store, may arrive after later
+        ones.
         """
         fresh = self._level(level).fresh
         if fresh and fresh[-1].number > messages[0].number:
@@ -207,13 +218,17 @@ class Waiting:
         self.count += len(messages)
 
     def take(self, priority: int, message: Message) -> None:
-        """Remove a message from any position of level ``priority``."""
+        """Remove a message from any position of level ``priority``.
+
+        Raises:
+          BrokenInvariant: It is not there.
+        """
         level = self._level(priority)
         fresh = level.fresh
         if fresh and fresh[0] is message:
             fresh.popleft()
         else:
-            start = bisect_left(fresh, message.number, key=_number)
+            start = _place_of(fresh, message.number - 1)
             if start < len(fresh) and fresh[start] is message:
                 del fresh[start]
             else:
@@ -337,19 +352,21 @@ class Waiting:
             return []
         found = level.returned.behind(number, most)
         fresh = level.fresh
-        start = bisect_right(fresh, number, key=_number)
+        start = _place_of(fresh, number)
         if found and start < len(fresh) and fresh[start].number < found[-1].number:
             found += _cut(fresh, start, most)
             found.sort(key=_number)
             return found[:most]
         return found + _cut(fresh, start, most - len(found))
 
-    def count_up_to(self, priority: int, number: int) -> int:
-        """Return how many messages in memory of level ``priority`` have at most ``number``."""
-        level = self._levels[priority]
-        if level is None:
-            return 0
-        return level.returned.count_up_to(number) + bisect_right(level.fresh, number, key=_number)
+    def set_aside(self, priority: int, number: int) -> None:
+        """Move the messages up to ``number`` of a level to where all operations are cheap.
+
+        A scan has passed them, so others behind them are taken first.
+        """
+        level = self._level(priority)
+        fresh = level.fresh
+        level.returned.extend([fresh.popleft() for _ in range(_place_of(fresh, number))])
 
     # Paged messages.
 
@@ -358,24 +375,41 @@ class Waiting:
         found = self._levels[level]
         return found is not None and found.paged is not None
 
-    def page_out(self, level: int, first: int, count: int, size: int) -> None:
-        """Append messages to a level, with ids from ``first`` on, that are in the store only."""
+    def page_out(self, level: int, first: int, count: int, size: int) -> Paged:
+        """Append messages to a level, with ids from ``first`` on, that are in the store only.
+
+        Return the paged part of the level.
+        """
         found = self._level(level)
         if found.paged is None:
             found.paged = Paged(first - 1)
         paged = found.paged
+        if first <= max(paged.after, paged.last):
+            state = f"message {first} is to be paged out behind {max(paged.after, paged.last)}"
+            raise BrokenInvariant("queue-order", state)
         paged.last = first + count - 1
         paged.count += count
         paged.size += size
         self.paged += count
+        return paged
 
-    def restore(self, level: int, count: int, size: int, last: int) -> None:
-        """Add messages found in the store at the start."""
-        self._level(level).paged = Paged(0, last, count, size)
+    def restore(self, level: int, count: int, size: int, last: int) -> Paged:
+        """Add messages found in the store at the start, and return them."""
+        paged = self._level(level).paged = Paged(0, last, count, size)
         self.paged += count
+        return paged
 
-    def wanted(self, beneath: int) -> tuple[int, Paged] | None:
-        """Return the level to load next, with its paged part, or None.
+    def unseen(self) -> list[tuple[int, Paged]]:
+        """Return the paged parts of the levels that have no message in memory."""
+        return [
+            (priority, level.paged)
+            for priority, level in enumerate(self._levels)
+            if level is not None and level.paged is not None
+            if not (level.fresh or level.returned.pieces)
+        ]
+
+    def wanted(self, beneath: int) -> int:
+        """Return the level to load next, or -1.
 
         Args:
           beneath: Load only if fewer messages of the level are in memory.
@@ -385,11 +419,15 @@ class Waiting:
             if level is None:
                 continue
             if level.paged is not None:
-                few = len(level.fresh) + len(level.returned) < beneath
-                return (priority, level.paged) if few and not level.paged.is_loading else None
+                return priority if self.has_few(priority, beneath) else -1
             if level.fresh:
-                return None
-        return None
+                return -1
+        return -1
+
+    def has_few(self, priority: int, beneath: int) -> bool:
+        """Return whether fewer messages than ``beneath`` of a level are in memory."""
+        level = self._level(priority)
+        return len(level.fresh) + len(level.returned) < beneath
 
     def paging(self, level: int) -> Paged | None:
         """Return the paged part of a level, or None."""
@@ -403,8 +441,12 @@ class Waiting:
         found.paged.count -= len(messages)
         found.paged.size -= size
         self.paged -= len(messages)
-        found.fresh.extend(messages)
-        self.count += len(messages)
+        for before, message in pairwise(messages):
+            if message.number <= before.number:
+                state = f"message {message.number} was read behind {before.number}"
+                raise BrokenInvariant("queue-order", state, before.publication.destination.name)
+        if messages:
+            self.extend(level, messages)
 
     def remove_paged(self, level: int, count: int, size: int) -> None:
         """Subtract paged messages that have ended."""

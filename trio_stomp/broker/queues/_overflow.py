@@ -1,7 +1,7 @@
 """Admission of messages to full queues, by the overflow policy."""
 
-from collections import deque
 from collections.abc import Callable, Mapping
+from enum import Enum, auto
 
 from attrs import define, field
 
@@ -14,15 +14,20 @@ from trio_stomp.broker.delivery import (
     Publication,
     Work,
 )
-from trio_stomp.broker.headers import PRIORITY_DEFAULT
-from trio_stomp.broker.queues._message import MESSAGE_OVERHEAD_BYTES, Message, charge, cost_alone
+from trio_stomp.broker.headers import NOTHING, PRIORITY_DEFAULT, SendOutcome
+from trio_stomp.broker.queues._message import (
+    MESSAGE_OVERHEAD_BYTES,
+    Message,
+    charge,
+    cost_alone,
+    force,
+)
 from trio_stomp.broker.queues._queue import Queue
 from trio_stomp.broker.queues._queue_host import DeadLetterReason
 from trio_stomp.broker.queues._queues import QueueBook
 from trio_stomp.broker.routing import (
     BLOCK,
     DEAD_LETTER,
-    REJECT,
     beyond_quota,
     kept_rule,
     stored_rule,
@@ -32,10 +37,24 @@ FEW_DROPPED = 256
 """More messages that leave for a new one leave in pieces."""
 
 
-class QueueFull(ProtocolError):
-    """A full queue refused a message, after it accepted ``taken`` messages of the same run."""
+class Admission(Enum):
+    """The answer of a queue to a message. The fourth one, that it refuses it, is ``QueueFull``."""
 
-    taken: int = 0
+    TAKEN = auto()
+    WAITS = auto()
+    """There is no room yet, and the sender may wait for it. Nothing has changed."""
+    DROPPED = auto()
+    """There is no room, and the policy drops the newest message."""
+
+
+class QueueFull(ProtocolError):
+    """A full queue refused a message, after it answered for ``done`` messages of the same run."""
+
+    done: int = 0
+    outcome: SendOutcome = NOTHING
+    """The outcome of those messages."""
+    queue: Queue | None = None
+    """The queue; None = a user's share of the store is full."""
 
 
 @define(eq=False, repr=False)
@@ -64,8 +83,8 @@ class Overflow:
     memory: MemoryBudget
     queues: QueueBook
     dropped: int = 0
-    blocked: deque[tuple[Client, Queue, int, int, int]] = field(factory=deque)
-    """Waiting producers in order: client, queue, and the bytes needed of body, memory and store."""
+    blocked: dict[Client, tuple[Queue, int, int, int]] = field(factory=dict)
+    """Waiting producers in order, with queue, and the bytes needed of body, memory and store."""
     full: Queue = field(init=False)
     """The queue that blocked the last producer."""
     wanted: int = field(init=False)
@@ -73,9 +92,17 @@ class Overflow:
     wanted_stored: int = field(init=False)
     """The bytes in the store that its message needs."""
 
+    def _fits(self, queue: Queue, count: int, size: int) -> bool:
+        """Return whether messages fit the limits of a queue's policy, regardless of memory.
+
+        A policy that drops old messages makes room for those on their way to the store when they
+        enter the queue (``make_room``). So they do not count before.
+        """
+        return (queue.fits_now if queue.policy.drops_old else queue.fits)(count, size)
+
     def charges(self, queue: Queue, origin: Publication, count: int, size: int) -> bool:
-        """Charge messages to memory. Return False if memory or store have no room."""
-        if self._lacks_store(queue, origin, count, size):
+        """Charge messages to memory. Return False if queue, memory or store have no room."""
+        if not self._fits(queue, count, size) or self._lacks_store(queue, origin, count, size):
             return False
         return charge(self.memory, origin.head, count, size, origin.quota)
 
@@ -84,50 +111,46 @@ class Overflow:
         return storage is not None and storage.lacks_room(queue, origin, count, size)
 
     def admit(
-        self, queue: Queue, origin: Publication, body: bytes, *, level: int, taken: int, now: float
-    ) -> bool:
-        """Put a message into ``queue`` by its overflow policy.
+        self, queue: Queue, origin: Publication, body: bytes, *, level: int, now: float
+    ) -> Admission:
+        """Put a message into ``queue`` by its overflow policy, and return its answer.
 
         Args:
           queue: A queue that may be full.
           origin: The publication.
           body: One of its bodies.
           level: The priority.
-          taken: The number of messages of the same run already admitted, for the error.
           now: Seconds of the broker's clock.
-
-        Returns:
-          False if the sender must wait for room.
 
         Raises:
           QueueFull: The policy is ``reject``, or no policy can make room.
         """
         policy = queue.policy.overflow
         head, size = origin.head, len(body)
-        while not (queue.room_for(body) and self.charges(queue, origin, 1, size)):
-            sender = origin.sender
-            if policy == DROP_NEWEST or (sender is not None and sender.is_gone):
+        while not self.charges(queue, origin, 1, size):
+            if policy == DROP_NEWEST and origin.sender is not None:
                 self.dropped += 1
                 queue.destination.dropped += 1
                 self.queues.note_dropped(queue)
-                return True
+                return Admission.DROPPED
             cost = cost_alone(head, 1, size)
-            if self._never_fits(queue, size, cost):
-                raise self._full(queue, taken, cost)
-            if policy == BLOCK and sender is not None:
+            if self.never_fits(queue, size, cost):
+                raise self._full(queue, cost)
+            if policy == BLOCK and origin.sender is not None:
                 self.full, self.wanted = queue, cost
                 self.wanted_stored = self._stored_cost(queue, origin, size)
-                return False
-            dead_letters = policy == DEAD_LETTER
-            drops = dead_letters or policy == DROP_OLDEST
-            drops = drops and self._may_drop(queue, origin, body, cost)
-            if drops and self._drop_oldest(queue, now, dead_letters=dead_letters):
+                return Admission.WAITS
+            drops = queue.policy.drops_old and self._may_drop(queue, origin, body, cost)
+            if drops and self._drop_oldest(queue, now):
                 continue
-            if self._lacks_store(queue, origin, 1, size) and queue.room_for(body):
-                raise self._no_store(queue, origin.quota, taken)
-            raise self._full(queue, taken, cost, origin.quota)
+            if drops and self.memory.is_promised:
+                force(self.memory, head, 1, size, origin.quota)
+                break  # its COMMIT has begun, and consumers took meanwhile what was to be dropped
+            if self._lacks_store(queue, origin, 1, size) and self._fits(queue, 1, size):
+                raise self._no_store(queue, origin.quota)
+            raise self._full(queue, cost, origin.quota)
         self.queues.accept(queue, origin, [body], level, size)
-        return True
+        return Admission.TAKEN
 
     def making_room(self, needs: Mapping[Queue, Need], now: float) -> Work | None:
         """Return the work that makes room for messages, or None if few must leave for them.
@@ -144,9 +167,8 @@ class Overflow:
 
     def _making_room(self, needs: Mapping[Queue, Need], now: float) -> Work:
         for queue, need in needs.items():
-            dead_letters = queue.policy.overflow == DEAD_LETTER
             while queue.policy.drops_old and self._missing(queue, need) > 0:
-                self._drop_oldest(queue, now, dead_letters=dead_letters)
+                self._drop_oldest(queue, now)
                 yield
 
     def _missing(self, queue: Queue, need: Need) -> int:
@@ -157,7 +179,7 @@ class Overflow:
         """
         size, largest = need.size, len(need.largest)
         alone = cost_alone(need.origin.head, 1, largest)
-        if self._never_fits(queue, largest, alone):
+        if self.never_fits(queue, largest, alone):
             return 0
         if not queue.waiting.count or queue.waiting.oldest_at is None:
             return 0
@@ -176,7 +198,7 @@ class Overflow:
 
         If a quota is full, only its own messages may.
         """
-        if not queue.room_for(body) or cost > self.memory.kept_room:
+        if not self._fits(queue, 1, len(body)) or cost > self.memory.kept_room:
             return True
         foremost = queue.waiting.foremost()
         if self._lacks_store(queue, origin, 1, len(body)):
@@ -185,14 +207,20 @@ class Overflow:
             is_own = all(each.quota is origin.quota for each in foremost)
         return is_own and queue.policy.overflow == DROP_OLDEST
 
-    def _drop_oldest(self, queue: Queue, now: float, *, dead_letters: bool) -> bool:
+    def make_room(self, queue: Queue, count: int, size: int, now: float) -> None:
+        """Drop or dead-letter old messages, by policy, for stored ones that enter a queue now."""
+        drops = queue.policy.drops_old
+        while drops and not queue.fits_now(count, size) and self._drop_oldest(queue, now):
+            pass  # without old ones, because consumers got them, the new ones enter all the same
+
+    def _drop_oldest(self, queue: Queue, now: float) -> bool:
         """Drop the oldest message, or dead-letter it. Return False if there is none."""
         with self.queues.atomically():
             oldest = queue.drop_oldest()
             if oldest is None:
                 return False
             self.dropped += 1
-            if dead_letters:
+            if queue.policy.overflow == DEAD_LETTER:
                 self.queues.dead_letter(queue, oldest, DeadLetterReason.OVERFLOW, now)
             else:
                 queue.destination.dropped += 1
@@ -216,6 +244,7 @@ class Overflow:
         name: str = "",
         quota: Quota | None = None,
         each: int = 0,
+        may_drop: bool = True,
     ) -> int:
         """Check that all messages of a transaction or composite SEND fit.
 
@@ -226,6 +255,7 @@ class Overflow:
           name: A destination of scheduled messages, for the error.
           quota: The quota of the sender.
           each: The bytes of one message in the store beside its body; 0 = not stored.
+          may_drop: Messages fit where the policy drops them.
 
         Returns:
           The most bytes that the messages take in the store.
@@ -241,11 +271,11 @@ class Overflow:
         for queue, (count, size, largest) in wanted.items():
             cost += size + MESSAGE_OVERHEAD_BYTES * count
             if cost > room:
-                raise self._full(queue, 0, cost, quota)
-            if queue.fits(count, size) or queue.policy.overflow == DROP_NEWEST:
-                continue
-            if queue.policy.overflow in (REJECT, BLOCK) or not queue.could_fit(largest):
-                raise self._full(queue, 0, cost)
+                raise self._full(queue, cost, quota)
+            policy = queue.policy
+            fits = (may_drop and policy.overflow == DROP_NEWEST) or self._fits(queue, count, size)
+            if not fits and not (policy.drops_old and queue.could_fit(largest)):
+                raise self._full(queue, cost)
         return self._check_store(wanted, quota, each)
 
     def _check_store(
@@ -256,7 +286,7 @@ class Overflow:
             if each and queue.place:
                 stored += size + each * count
                 if stored > self.memory.stored_room_for(quota):
-                    raise self._no_store(queue, quota, 0)
+                    raise self._no_store(queue, quota)
         return stored
 
     def no_memory(self, name: str, cost: int, quota: Quota | None = None) -> ProtocolError:
@@ -274,37 +304,39 @@ class Overflow:
         )
 
     def send_quietly(self, send: Callable[[], int]) -> int:
-        """Send for a sender that is gone: ignore errors. Return the number of messages accepted."""
+        """Send for no client: ignore errors. Return the number of messages answered for."""
         try:
             return send()
         except QueueFull as error:
-            return error.taken
+            return error.done
         except ProtocolError:
             return 0
 
     def wait(self, client: Client, body: bytes) -> None:
         """Block a producer until the queue that was just full has room for ``body``."""
-        wanted = self.wanted, self.wanted_stored
-        self.blocked.append((client, self.full, len(body), *wanted))
+        self.blocked[client] = self.full, len(body), self.wanted, self.wanted_stored
 
     def ready(self) -> list[Client]:
         """Remove and return the waiting producers whose queue has room again."""
         found = [
             client
-            for client, queue, size, cost, stored in self.blocked
+            for client, (queue, size, cost, stored) in self.blocked.items()
             if queue.fits(1, size)
             and cost <= self.memory.kept_room_for(client.quota)
             and stored <= self.memory.stored_room_for(client.quota)
         ]
-        if found:
-            self.blocked = deque(each for each in self.blocked if each[0] not in found)
+        for client in found:
+            del self.blocked[client]
         return found
 
-    def forget(self, client: Client) -> None:
-        """Forget a producer that has disconnected."""
-        self.blocked = deque(each for each in self.blocked if each[0] is not client)
+    def give_up(self, client: Client) -> QueueFull | None:
+        """Return the error for a producer that can wait no longer, or None if it does not wait."""
+        if (waiting := self.blocked.pop(client, None)) is None:
+            return None
+        queue, _, cost, _ = waiting
+        return self._full(queue, cost, client.quota)
 
-    def _never_fits(self, queue: Queue, size: int, cost: int) -> bool:
+    def never_fits(self, queue: Queue, size: int, cost: int) -> bool:
         """Return whether a message exceeds the limits of an empty queue or of empty memory."""
         if 0 < queue.policy.max_bytes < size:
             return True
@@ -318,7 +350,7 @@ class Overflow:
             return 0
         return storage.cost(origin, 1, size)
 
-    def _no_store(self, queue: Queue, quota: Quota | None, taken: int) -> QueueFull:
+    def _no_store(self, queue: Queue, quota: Quota | None) -> QueueFull:
         """Return the error for a message if the user's share of the store is full."""
         assert quota is not None
         error = QueueFull(
@@ -327,10 +359,10 @@ class Overflow:
             f" {stored_rule(self.memory, quota)}; consume some of them, or send fewer",
             reason=CloseReason.LIMIT_EXCEEDED,
         )
-        error.taken, error.is_by_quota = taken, True
+        error.is_by_quota = True
         return error
 
-    def _full(self, queue: Queue, taken: int, cost: int, quota: Quota | None = None) -> QueueFull:
+    def _full(self, queue: Queue, cost: int, quota: Quota | None = None) -> QueueFull:
         """Return the error for a full queue or a full quota."""
         memory = self.memory
         why = " and is full (policy max_messages, max_bytes; option max_memory_bytes)"
@@ -343,5 +375,5 @@ class Overflow:
             "consume some, or send more slowly",
             reason=CloseReason.LIMIT_EXCEEDED,
         )
-        error.taken, error.is_by_quota = taken, is_by_quota
+        error.queue, error.is_by_quota = queue, is_by_quota
         return error

@@ -6,14 +6,15 @@ from typing import TYPE_CHECKING
 
 from attrs import define, field
 
+from trio_stomp.base import BrokenInvariant
 from trio_stomp.broker.delivery import NEVER, Publication, Work
 from trio_stomp.broker.headers import PRIORITY_DEFAULT
 from trio_stomp.broker.queues._consumer import Consumer
 from trio_stomp.broker.queues._groups import Groups
-from trio_stomp.broker.queues._hand_out import MOST_CONSUMERS, SCAN_LIMIT, hand_out, some_ready
+from trio_stomp.broker.queues._hand_out import MOST_CONSUMERS, serve, some_ready
 from trio_stomp.broker.queues._message import MESSAGE_OVERHEAD_BYTES, Message, Paged, Waiting
 from trio_stomp.broker.queues._queue_host import DeadLetterReason, QueueHost
-from trio_stomp.broker.queues._scan_positions import ScanPositions
+from trio_stomp.broker.queues._scan_positions import ScanPositions, Taken, Window
 from trio_stomp.broker.routing import DestinationPolicy
 
 if TYPE_CHECKING:
@@ -50,6 +51,7 @@ class Queue:
     size: int = 0
     """Bytes of the bodies of all messages, in any state."""
     arriving: int = 0
+    arriving_bytes: int = 0
     """Messages on their way to the store, invisible until then."""
     spilling: int = 0
     """Runs of arriving messages that are stored only to save memory or to keep the order."""
@@ -63,6 +65,11 @@ class Queue:
     groups: Groups = field(init=False)
     passed: ScanPositions | None = None
     """The scan positions of consumers with selectors, if any."""
+    sought: tuple[int, int] | None = None
+    window: Window | None = None
+    """The page of stored messages that consumers examine. ``sought``: where the next one begins."""
+    taken: Taken | None = None
+    """The stored messages that they got, if any."""
     reassign: Callable[[Message, float, float], bool] | None = None
     """For a member of a work queue: passes a refused message to another member, if any."""
     on_orphan: Callable[[Message, float], None] | None = None
@@ -105,9 +112,9 @@ class Queue:
 
     # Messages in.
 
-    def room_for(self, body: bytes) -> bool:
-        """Return whether one more message fits the policy's limits, regardless of memory."""
-        return self.fits(1, len(body))
+    def fits_now(self, count: int, size: int) -> bool:
+        """Return as ``fits``, but do not count messages on their way to the store."""
+        return self.fits(count - self.arriving, size - self.arriving_bytes)
 
     def fits(self, count: int, size: int) -> bool:
         """Return whether ``count`` messages of ``size`` bytes together fit the policy's limits."""
@@ -119,7 +126,7 @@ class Queue:
     def could_fit(self, size: int) -> bool:
         """Return whether a message of ``size`` bytes would fit if waiting messages were dropped."""
         policy = self.policy
-        bound = self.unacked + self.delayed + self.arriving + self.waiting.paged
+        bound = self.unacked + self.delayed + self.waiting.paged
         if policy.max_messages and bound >= policy.max_messages:
             return False
         taken = self.delayed_bytes + sum(
@@ -137,11 +144,13 @@ class Queue:
     def expect(self, count: int, size: int) -> None:
         """Reserve room for charged messages on their way to the store."""
         self.arriving += count
+        self.arriving_bytes += size
         self.size += size
 
     def unexpect(self, count: int, size: int) -> None:
         """Undo ``expect``: the messages have arrived, or never will."""
         self.arriving -= count
+        self.arriving_bytes -= size
         self.size -= size
         if not self.consumers:
             self.host.note_idle(self)
@@ -151,25 +160,34 @@ class Queue:
         self.enqueued += len(messages)
         self.size += size
         self.waiting.extend(level, messages)
-        if self.passed is not None:
-            self.passed.note_back(level, messages[0].number)
+        self._note_back(level, messages[0])
         self.host.mark(self)
         self._watch_expiry(messages[0].publication)
+
+    def _note_back(self, level: int, message: Message) -> None:
+        if self.passed is not None:
+            self.passed.note_back(level, message.number, message)
 
     def put(self, message: Message) -> None:
         """Accept a message that fits and has been charged."""
         message.level = self.level_of(message.level)
         self.put_all(message.level, [message], len(message.body))
 
-    def put_paged(self, level: int, first: int, count: int, size: int) -> None:
-        """Accept messages that stay in the store, from id ``first`` on."""
+    def put_paged(self, level: int, first: int, origin: Publication, count: int, size: int) -> None:
+        """Accept messages of a publication that stay in the store, from id ``first`` on."""
         self.enqueued += count
         self.size += size
-        self.waiting.page_out(level, first, count, size)
+        paged = self.waiting.page_out(level, first, count, size)
+        paged.expires_at = min(paged.expires_at, origin.ends_at)
+        if origin.end is not None:
+            paged.day_s = min(paged.day_s, origin.end.day_ms / 1000)
+        if self.passed is not None:
+            self.passed.note_back(level, first)
         self.host.mark(self)
 
     def load(self, level: int, messages: list[Message], is_last: bool) -> None:
         """Insert paged messages that were read and charged. ``is_last``: no more are paged."""
+        self.host.pages.end(self)
         size = sum(len(message.body) for message in messages)
         self.waiting.loaded(level, messages, size)
         if is_last:
@@ -192,36 +210,42 @@ class Queue:
         """Remove and return the first message to make room, and release its memory."""
         message = self.waiting.pop()
         if message is not None:
-            self._release(message)
+            self.release(message)
         return message
 
     def give_back(self, message: Message, delay_s: float, now: float) -> None:
         """Return a failed delivery to its position, at once or after a delay."""
         if self.on_orphan is not None:
-            self._release(message)
+            self.release(message)
             self.on_orphan(message, now)
             return
         if delay_s <= 0:
             self._put_back(message)
             return
-        self.delayed += 1
-        self.delayed_bytes += len(message.body)
+        self._note_delayed(message, 1)
 
         def due(at: float) -> None:
-            self.delayed -= 1
-            self.delayed_bytes -= len(message.body)
+            self._note_delayed(message, -1)
             if self.on_orphan is not None:
-                self._release(message)
+                self.release(message)
                 self.on_orphan(message, at)
                 return
             self._put_back(message)
 
         self.host.timers.call_at(now + delay_s, due)
 
+    def _note_delayed(self, message: Message, change: int) -> None:
+        self.delayed += change
+        self.delayed_bytes += change * len(message.body)
+        self.groups.hold(message.group, change)
+        if message.group and self.policy.priority:
+            self._forget_passed()  # other levels may have messages of the group
+
     def _put_back(self, message: Message) -> None:
-        self.waiting.give_back(message)
-        if self.passed is not None:
-            self.passed.note_back(message.level, message.number)
+        if self.taken is None or not self.host.pages.page_back(self, message):
+            self.waiting.give_back(message)
+            self._watch_expiry(message.publication)
+        self._note_back(message.level, message)
         self.host.mark(self)
 
     # Consumers.
@@ -238,8 +262,7 @@ class Queue:
             if len(active) < len(self.consumers):
                 self.groups.keep_only(active)
                 self._forget_passed()
-        if consumer.selector is not None:
-            self.has_selectors = True
+        self.has_selectors |= consumer.selector is not None
         self.host.mark(self)
 
     def detach(self, consumer: Consumer) -> None:
@@ -250,21 +273,20 @@ class Queue:
             self.last_served = None  # or it would stay in memory with the queue
         if self.groups.owners:
             self.groups.leave(consumer)
-            self._forget_passed()  # its groups may go to the others
+            if self.passed is not None:
+                self.passed.free(consumer)
         if self.passed is not None:
-            self.passed.leave(consumer)
+            others = (each.selector for each in self.consumers)
+            self.passed.leave(consumer, is_last=consumer.selector not in others)
         if consumer.selector is not None:
-            self._update_has_selectors()
-        if self.consumers:
+            self.has_selectors = any(each.selector is not None for each in self.consumers)
+        if self.consumers or self.waiting.paged:
             self.host.mark(self)
         self.host.note_idle(self)
 
     def _forget_passed(self) -> None:
         if self.passed is not None:
             self.passed.forget()
-
-    def _update_has_selectors(self) -> None:
-        self.has_selectors = any(consumer.selector is not None for consumer in self.consumers)
 
     def oldest_waiting_age_s(self, now: float) -> float | None:
         """Return the seconds since the oldest waiting message was received, or 0 without any.
@@ -290,50 +312,36 @@ class Queue:
 
         When the time is up, the rest follows in a later turn.
         """
-        beneath = NEVER
-        while self.waiting.count and not self.is_paused:
+        beneath, is_cut, self.sought = NEVER, False, None
+        while (self.waiting.count or self.window) and not self.is_paused:
             ready = self._ready(beneath)
             if not ready:
                 break
             level = ready[0].options.priority
-            served, is_cut = hand_out(self, ready, now)
-            for consumer, messages in served.items():
-                self.unacked += len(messages) if consumer.tracks else 0
-                if not consumer.tracks:
-                    self.release_all(messages)
-                    self.dequeued += len(messages)
-                first = consumer.deliver(self, self.destination, messages)
-                self.host.note_delivered(self, consumer, first, messages)
-                if consumer.tracks:
-                    consumer.note_time(first, now)
-                    if self.place:
-                        self.host.hand_out(messages)
-                timeout_s = self.policy.ack_timeout_ms / 1000
-                if timeout_s and consumer.tracks:
-                    self.host.watch_acks(consumer, first, len(messages), now + timeout_s)
-            if is_cut or (served and self.waiting.count and self.host.is_over()):
+            is_served, is_cut = serve(self, ready, now)
+            if is_cut := is_cut or (is_served and self.waiting.count > 0 and self.host.is_over()):
                 self.host.mark(self)
                 break
             # Consumers of a lower priority may match what these did not.
-            beneath = NEVER if served else level
-        if self.waiting.paged and (self.consumers or self.policy.drops_old):
-            self.look_ahead()
-
-    def look_ahead(self) -> None:
-        """Start loading stored messages that will be needed soon."""
-        request = self.waiting.wanted(SCAN_LIMIT if self.has_selectors else LOW_COUNT)
-        if request is not None:
-            self.host.page_in(self, *request)
-
-    def release(self, message: Message) -> None:
-        """Release a message that leaves the queue for another destination."""
-        self._release(message)
+            beneath = NEVER if is_served else level
+            self.sought = None if is_served else self.sought
+        counts = self.unacked, self.arriving, self.delayed, self.waiting.count, self.waiting.paged
+        if min(counts) < 0:
+            state = f"unacked, arriving, delayed, waiting, paged: {counts}"
+            raise BrokenInvariant("queue-counts", state, self.destination.name)
+        if self.window is not None and self.window.upto and not is_cut:
+            self.host.pages.end(self)
+        if self.waiting.paged:
+            if self.consumers or self.policy.drops_old:
+                self.host.pages.look_ahead(self)
+            else:
+                self.host.pages.load_expired(self, now)
 
     def settle(self, message: Message) -> None:
         """Finish an acknowledged message."""
         self.unacked -= 1
         self.dequeued += 1
-        self._release(message)
+        self.release(message)
 
     def settle_all(self, messages: list[Message]) -> None:
         """Finish acknowledged messages."""
@@ -352,15 +360,18 @@ class Queue:
         if expires_at >= self._sweep_at:
             return
         if end is not None:
-            day_s = max(end.day_ms / 1000, after + end.wall.offset_s)
-            if day_s < self._sweep_day_s:
-                self._sweep_day_s = day_s
-                self.host.timers.call_by_day(day_s, self._sweep_by_day)
+            self.sweep_later(NEVER, max(end.day_ms / 1000, after + end.wall.offset_s))
             expires_at = end.at
-        expires_at = max(expires_at, after)
-        if expires_at < self._sweep_at:
-            self._sweep_at = expires_at
-            self.host.timers.call_at(expires_at, self._sweep)
+        self.sweep_later(max(expires_at, after), NEVER)
+
+    def sweep_later(self, at: float, day_s: float) -> None:
+        """Schedule a sweep by the broker's clock, by the time of day, or both; NEVER = not."""
+        if day_s < self._sweep_day_s:
+            self._sweep_day_s = day_s
+            self.host.timers.call_by_day(day_s, self._sweep_by_day)
+        if at < self._sweep_at:
+            self._sweep_at = at
+            self.host.timers.call_at(at, self._sweep)
 
     def _sweep_by_day(self, now: float) -> None:
         self._sweep_day_s = NEVER
@@ -381,28 +392,35 @@ class Queue:
                 yield
         for publication in self.waiting.foremost():
             self._watch_expiry(publication, now + SWEEP_S)
+        if self.waiting.paged:
+            self.host.mark(self)  # to load what comes next
 
     def expire(self, message: Message, now: float) -> None:
         """Dead-letter or drop an expired message that was removed from ``waiting``."""
         self.destination.expired += 1
         with self.host.atomically():
-            self._release(message)
+            self.release(message)
             self.host.dead_letter(self, message, DeadLetterReason.EXPIRED, now)
 
     def kill(self, message: Message, reason: DeadLetterReason, now: float) -> None:
         """Dead-letter an unacknowledged message."""
         self.unacked -= 1
         with self.host.atomically():
-            self._release(message)
+            self.release(message)
             self.host.dead_letter(self, message, reason, now)
 
     def end(self, on_orphan: Callable[[Message, float], None]) -> None:
         """End the queue: pass messages that return to ``on_orphan``, and forget paged ones."""
         self.on_orphan = on_orphan
+        if self.window is not None:
+            self.host.pages.end(self)
         for paged in self.waiting.forget_all_paged():
             self._forget(paged)
 
-    def _release(self, message: Message) -> None:
+    def release(self, message: Message) -> None:
+        """Release a message that leaves the queue."""
+        if self.taken is not None:
+            self.host.pages.note_end(self, [message])
         self._release_run(message.publication, 1, len(message.body))
         if not self.consumers:
             self.host.note_idle(self)
@@ -411,6 +429,8 @@ class Queue:
 
     def release_all(self, messages: list[Message]) -> None:
         """Release the charges of one or more messages, a run of one publication at a time."""
+        if self.taken is not None:
+            self.host.pages.note_end(self, messages)
         start = size = 0
         publication = messages[0].publication
         for n, message in enumerate(messages):
@@ -443,19 +463,29 @@ class Queue:
         """
         active = self._active()
         if len(active) > MOST_CONSUMERS and not self.has_selectors:
-            return some_ready(active, self.last_served, beneath)
+            return some_ready(self, active, beneath)
         found: list[Consumer] = []
         for consumer in active:
             if consumer.options.priority >= beneath:
                 continue
             if found and consumer.options.priority < found[0].options.priority:
                 break
-            if consumer.is_ready:
+            if consumer.is_ready and self.may_serve(consumer):
                 found.append(consumer)
         if self.last_served in found:
             index = found.index(self.last_served) + 1
             found = found[index:] + found[:index]
         return found
+
+    def may_serve(self, consumer: Consumer) -> bool:
+        """Return whether it is this queue's turn, if a search of all of its queues goes on.
+
+        Otherwise the search does not end before it has been there.
+        """
+        if consumer.turn is None or consumer.turn is self:
+            return True
+        self.host.want(consumer)
+        return False
 
     def _active(self) -> list[Consumer]:
         for consumer in self.consumers:

@@ -26,11 +26,17 @@ from trio_stomp.broker.delivery import (
 )
 from trio_stomp.broker.names import PRIVATE_QUEUE, STOMPSERVER_DEAD_LETTERS, Kind, Pattern
 from trio_stomp.broker.queues._consumer import Consumer, Source
-from trio_stomp.broker.queues._dead_head import MAX_HOPS, dead_head, hops_of
-from trio_stomp.broker.queues._message import Message, Paged, cost_alone, force
+from trio_stomp.broker.queues._message import Message, cost_alone, force
 from trio_stomp.broker.queues._queue import PLACE, Queue, queue_of
-from trio_stomp.broker.queues._queue_host import DeadLetterCounts, DeadLetterReason
+from trio_stomp.broker.queues._queue_host import (
+    MAX_HOPS,
+    DeadLetterCounts,
+    DeadLetterReason,
+    dead_head,
+    hops_of,
+)
 from trio_stomp.broker.queues._wildcard_queues import FEW_QUEUES, WildcardQueues
+from trio_stomp.broker.queues._windows import Windows
 from trio_stomp.broker.routing import Destinations, PolicyBook
 from trio_stomp.frames import Head
 
@@ -177,15 +183,11 @@ class QueueBook:
             self.wildcard_queues.detach(consumer, count)
 
     def want(self, consumer: Consumer) -> None:
-        """Schedule the hand-out of the queues of ``consumer``, which gains credit."""
-        if len(consumer.queues) <= FEW_QUEUES:
-            for queue in consumer.queues:
-                self.mark(queue)
-            return
-        for name, pattern in consumer.subscription.targets:
-            if pattern is None and (named := self.find(name)) is not None:
-                self.mark(named)
-        self.wildcard_queues.search(consumer)
+        """Schedule the hand-out of the queues of ``consumer``, in turn. It gains credit."""
+        if len(consumer.queues) == 1:
+            self.mark(next(iter(consumer.queues)))
+        else:
+            self.wildcard_queues.search(consumer)
 
     def end(self, name: str, now: float) -> None:
         """Remove a queue with its messages."""
@@ -392,8 +394,8 @@ class QueueBook:
 
     def dead_letter(
         self, queue: Queue, message: Message, reason: DeadLetterReason, now: float
-    ) -> None:
-        """Make a message a dead letter, if its policy says so and there is room."""
+    ) -> bool:
+        """Make a message a dead letter, if policy and room allow it. Return whether it is one."""
         self.dead_letter_counts.failed[reason] += 1
         if self.event_history is not None:
             at = (message.number, 1)
@@ -402,8 +404,10 @@ class QueueBook:
         name = self._dead_letter_name(queue, reason)
         if name and name != queue.name and self._keep_dead(name, queue, message, reason, now):
             self.dead_letter_counts.moved[reason] += 1
-        else:
-            self._count_lost(queue, reason)
+            return True
+        self.dead_letter_counts.lost += 1
+        queue.destination.dropped += reason is not DeadLetterReason.EXPIRED
+        return False
 
     def _keep_dead(
         self, name: str, queue: Queue, message: Message, reason: DeadLetterReason, now: float
@@ -412,7 +416,8 @@ class QueueBook:
         hops = hops_of(message, reason)
         if hops > MAX_HOPS:
             return False  # policies that send dead letters in a loop
-        head, size = dead_head(message, queue, reason, name, hops), len(message.body)
+        head = dead_head(message, (queue.name, queue.destination.name), reason, name, hops)
+        size = len(message.body)
         quota = message.publication.payer
         try:
             destination = self.destinations.ensure(name, quota)
@@ -421,7 +426,11 @@ class QueueBook:
             target = self.open(name, quota)
         except ProtocolError:
             return False
-        if not target.room_for(message.body) or cost_alone(head, 1, size) > self.memory.kept_room:
+        if not target.fits(1, len(message.body)):
+            return False
+        # If memory is short, a stored message moves from the store to the store.
+        goes_to_store = message.stored and target.place
+        if not goes_to_store and cost_alone(head, 1, size) > self.memory.kept_room:
             return False
         # It was charged to its sender before, so it must not be refused now.
         force(self.memory, head, 1, size, quota)
@@ -432,11 +441,6 @@ class QueueBook:
         self.accept(target, origin, [message.body], message.level, size)
         return True
 
-    def _count_lost(self, queue: Queue, reason: DeadLetterReason) -> None:
-        """Count a message that did not become a dead letter."""
-        self.dead_letter_counts.lost += 1
-        queue.destination.dropped += reason is not DeadLetterReason.EXPIRED
-
     def finish(self, id: int) -> None:
         """Record the end of a message in the store."""
         assert self.storage is not None
@@ -444,8 +448,7 @@ class QueueBook:
 
     def finish_all(self, ids: list[int]) -> None:
         """Record the end of messages in the store."""
-        assert self.storage is not None
-        if ids:
+        if ids and self.storage is not None:  # pragma: no branch (there is a store)
             self.storage.log.finish_all(ids)
 
     def hand_out(self, messages: list[Message]) -> None:
@@ -458,14 +461,15 @@ class QueueBook:
         if message.stored and self.storage is not None:
             self.storage.log.note_failed(message.stored, message.failures)
 
+    @property
+    def pages(self) -> Windows:
+        """Return what reads stored messages. There is a store."""
+        assert self.storage is not None
+        return self.storage.windows
+
     def atomically(self) -> AbstractContextManager[None]:
         """Return a context whose records are stored all or none."""
         return nullcontext() if self.storage is None else self.storage.log.atomically()
-
-    def page_in(self, queue: Queue, level: int, paged: Paged) -> None:
-        """Start loading paged messages."""
-        assert self.storage is not None
-        self.storage.page_in(queue, level, paged)
 
     def _rule_of(self, queue: Queue, message: Message, reason: DeadLetterReason) -> str:
         """Return the policy or header that caused a dead letter, or "" for a NACK."""

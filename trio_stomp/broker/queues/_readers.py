@@ -67,6 +67,10 @@ class Readers:
                 self.held.setdefault(quota, {})[queue] = None
         return False
 
+    def payer(self, queue: Queue) -> Quota | None:
+        """Return the quota charged for messages that consumers find in the store themselves."""
+        return next(_readers(queue), None)
+
     def end(self, request: PageRead) -> None:
         """Release the memory reserved for a page, at the end of its read."""
         if request.reserved:

@@ -6,6 +6,8 @@ from typing import TYPE_CHECKING
 
 from attrs import define, field
 
+from trio_stomp.base import BrokenInvariant
+
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
@@ -55,6 +57,16 @@ class Returned:
         if len(piece) > 2 * PIECE:
             pieces[index : index + 1] = [piece[:PIECE], piece[PIECE:]]
 
+    def extend(self, messages: "list[Message]") -> None:
+        """Insert messages that are in order."""
+        if messages and self.pieces and self.pieces[-1][-1].number > messages[0].number:
+            for message in messages:
+                self.put(message)
+        elif messages and self.pieces and len(self.pieces[-1]) < PIECE:
+            self.pieces[-1] += messages
+        elif messages:
+            self.pieces.append(messages)
+
     def pop(self) -> "Message":
         """Remove and return the first message. There must be one."""
         piece = self.pieces[0]
@@ -64,20 +76,20 @@ class Returned:
         return message
 
     def take(self, message: "Message") -> None:
-        """Remove a message. It must be there."""
+        """Remove a message.
+
+        Raises:
+          BrokenInvariant: It is not there.
+        """
         index = self._index_of(message.number)
-        piece = self.pieces[index]
-        del piece[bisect_left(piece, message.number, key=_number)]
+        piece = self.pieces[index] if self.pieces else []
+        place = bisect_left(piece, message.number, key=_number)
+        if place == len(piece) or piece[place] is not message:
+            state = f"message {message.number} is not at its place among {len(self)} returned ones"
+            raise BrokenInvariant("queue-order", state, message.publication.destination.name)
+        del piece[place]
         if not piece:
             del self.pieces[index]
-
-    def count_up_to(self, number: int) -> int:
-        """Return how many messages have at most ``number``."""
-        if not self.pieces:
-            return 0
-        index = self._index_of(number)
-        before = sum(map(len, self.pieces[:index]))
-        return before + bisect_right(self.pieces[index], number, key=_number)
 
     def behind(self, number: int, most: int) -> "list[Message]":
         """Return up to ``most`` messages after ``number``, in order."""

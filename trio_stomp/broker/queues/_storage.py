@@ -10,9 +10,10 @@ from trio_stomp.base import UNBOUNDED, Identity, MemoryBudget, Quota, RemoteErro
 from trio_stomp.broker.delivery import ASK, NEVER, DayEnd, Publication, WallTime
 from trio_stomp.broker.durability import Log, StoreRead
 from trio_stomp.broker.headers import PRIORITY_DEFAULT, decode_head, encode_head, owner_line
-from trio_stomp.broker.queues._message import Message, Paged, force, refund
-from trio_stomp.broker.queues._queue import LOW_COUNT, Queue
+from trio_stomp.broker.queues._message import Message, force, refund
+from trio_stomp.broker.queues._queue import LOW_COUNT, PLACE, Queue
 from trio_stomp.broker.queues._readers import PAGE_BYTES, PageRead, Readers
+from trio_stomp.broker.queues._windows import Windows
 from trio_stomp.store import charged_to, stored_cost
 
 if TYPE_CHECKING:
@@ -21,6 +22,7 @@ if TYPE_CHECKING:
     from trio_stomp.frames import Head
     from trio_stomp.store import Page, PlaceState, Store, Stored
 
+MakeRoom = Callable[[Queue, int, int, float], None]
 Shown = Callable[[list[Message], int, float], None]
 PAGE_SHARE = 0.5
 """If this share of the memory for waiting messages, or of the sender's quota, is in use, long
@@ -41,9 +43,9 @@ class ArrivalEffect:
     stake: Stake
     client: "Client | None"
 
-    def commit(self, _now: float) -> None:
+    def commit(self, now: float) -> None:
         """Implement ``Effect.commit``."""
-        self.storage.arrive(self)
+        self.storage.arrive(self, now)
 
     def withdraw(self, _now: float) -> None:
         """Implement ``Effect.withdraw``."""
@@ -80,9 +82,20 @@ class Storage:
     """Returns the quota that a line of a stored header block names."""
     readers: Readers
     """Chooses the quotas for pages."""
+    make_room: MakeRoom
+    """Drops old messages of a queue, by policy, for stored ones that enter it."""
+    make_durable_room: MakeRoom = field(init=False)
+    """The same for the queue of a durable subscription. Set by the broker."""
     lost: int = 0
     """Messages that could not be read back."""
+    windows: Windows = field(init=False)
+    """The messages that consumers examine in the store."""
+    _reads: dict[Queue, list[int]] = field(factory=dict)
+    """The commit numbers known at the beginning of each read under way, in order."""
     _heads: "dict[bytes, Head]" = field(factory=dict)
+
+    def __attrs_post_init__(self) -> None:
+        self.windows = Windows(self)
 
     # To the store.
 
@@ -115,33 +128,36 @@ class Storage:
         quota = origin.quota
         head = _line(quota) + head_lines(origin.head)
         stake = Stake(quota, stored_cost(len(head), 1, 0))
-        first = self._put(
-            queue.place,
-            origin,
-            bodies,
-            level,
-            head=head,
-            must_retry=must_retry,
-            transient=transient,
+        arrival = ArrivalEffect(
+            self,
+            queue=queue,
+            origin=origin,
+            bodies=bodies,
+            level=level,
+            first=0,
+            size=size,
+            stake=stake,
+            client=sender,
         )
-        queue.expect(len(bodies), size)
-        self.memory.force_stored(size + stake.each * len(bodies), quota)
-        queue.spilling += not origin.is_stored
-        self.log.when_safe(
-            ArrivalEffect(
-                self,
-                queue=queue,
-                origin=origin,
-                bodies=bodies,
-                level=level,
-                first=first,
-                size=size,
-                stake=stake,
-                client=sender,
+        try:
+            arrival.first = self._put(
+                queue.place,
+                origin,
+                bodies,
+                level,
+                head=head,
+                must_retry=must_retry,
+                transient=transient,
             )
-        )
+            self.log.when_safe(arrival)
+        except BaseException:  # a bug: the effect will not release the charge
+            arrival.refund()
+            raise
+        queue.expect(len(bodies), size)
+        self.memory.force_stored(arrival.stored, quota)
+        queue.spilling += not origin.is_stored
 
-    def arrive(self, arrival: ArrivalEffect) -> None:
+    def arrive(self, arrival: ArrivalEffect, now: float) -> None:
         """Put stored messages into their queue, or leave them in the store if memory is short."""
         queue, level, bodies = arrival.queue, arrival.level, arrival.bodies
         queue.unexpect(len(bodies), arrival.size)
@@ -150,9 +166,12 @@ class Storage:
         if queue.on_orphan is not None:
             arrival.refund()
             self.memory.give_stored(arrival.stored, stake.quota)
-        elif queue.waiting.is_paging(level) or self._is_deep(queue, arrival.origin):
+            return
+        make_room = self.make_room if queue.place.startswith(PLACE) else self.make_durable_room
+        make_room(queue, len(bodies), arrival.size, now)
+        if queue.waiting.is_paging(level) or self._is_deep(queue, arrival.origin):
             arrival.refund()
-            queue.put_paged(level, arrival.first, len(bodies), arrival.size)
+            queue.put_paged(level, arrival.first, arrival.origin, len(bodies), arrival.size)
             self.charge_paged(queue, level, stake.quota, arrival.stored)
         else:
             origin = arrival.origin.without_bodies()
@@ -169,7 +188,10 @@ class Storage:
     def restore(self, queue: Queue, level: int, state: "PlaceState", last: int) -> None:
         """Add messages found in the store up to id ``last``, charged to the quotas named there."""
         queue.size += state.bytes
-        queue.waiting.restore(level, state.count, state.bytes, last)
+        paged = queue.waiting.restore(level, state.count, state.bytes, last)
+        if state.expires_ms:
+            paged.expires_at = self.wall.stored_s(state.expires_ms, state.first)
+            paged.day_s = state.expires_ms / 1000
         unclaimed = stored_cost(0, state.count, state.bytes) - sum(state.charged.values())
         for line, cost in ((b"", max(0, unclaimed)), *state.charged.items()):
             quota = self.payer_of(line)
@@ -203,14 +225,13 @@ class Storage:
         must_retry: bool,
         transient: bool = False,
     ) -> int:
-        ends_at = origin.ends_at
         return self.log.put(
             place,
             head=head,
             bodies=bodies,
             level=level,
             received_ms=self.wall.ms(origin.received_at),
-            expires_ms=0 if ends_at == NEVER else self.wall.ms(ends_at),
+            expires_ms=self.wall.expiry_ms(origin.ends_at),
             transient=transient,
             must_retry=must_retry,
         )
@@ -222,12 +243,24 @@ class Storage:
 
     # From the store.
 
-    def page_in(self, queue: Queue, level: int, paged: Paged) -> None:
-        """Request the next page of a queue's level, if a consumer's quota has room."""
+    def page_in(self, queue: Queue, level: int) -> bool:
+        """Request the next page of a queue's level, if a consumer's quota has room.
+
+        Returns:
+          Whether it is being read.
+        """
+        paged = queue.waiting.paging(level)
+        assert paged is not None
+        if paged.is_loading:
+            return True
+        if queue.sought and queue.waiting.count and self.memory.has_much(None, PAGE_SHARE):
+            return False  # what was loaded is not wanted, and would fill the memory
         request = PageRead(queue, level, paged.last)
-        if self.readers.let_in(request, paged):
-            paged.is_loading = True
-            self._read(queue, level, paged.after, partial(self._loaded, request))
+        if not self.readers.let_in(request, paged):
+            return False
+        paged.is_loading = True
+        self.read(queue, level, paged.after, partial(self._loaded, request))
+        return True
 
     def look(self, queue: Queue, level: int, after: int, last: int, shown: Shown) -> None:
         """Request a page of a queue's level for browsing. It changes nothing.
@@ -240,13 +273,30 @@ class Storage:
           shown: Called with the messages, the last id that they cover, and the time.
         """
         take = partial(self._looked_at, queue, level=level, after=after, last=last, shown=shown)
-        self._read(queue, level, after, take)
+        self.read(queue, level, after, take)
 
-    def _read(
-        self, queue: Queue, level: int, after: int, take: "Callable[[Page | None, float], None]"
+    def read(
+        self,
+        queue: Queue,
+        level: int,
+        after: int,
+        take: "Callable[[Page | None, float], None]",
+        most: int = PAGE_BYTES,
     ) -> None:
-        read = partial(_read_page, queue.place, level, after)
-        self.log.reads.append(StoreRead(read, PAGE_BYTES, take))
+        """Request a page of a queue's level, of about ``most`` bytes, after an id."""
+        read, known = partial(_read_page, queue.place, level, after), self.log.committed
+        reads = self._reads.setdefault(queue, [])
+        reads.append(known)
+        if queue.taken is not None:
+            queue.taken.forget(reads[0])
+
+        def took(page: "Page | None", now: float) -> None:
+            reads.remove(known)
+            if not reads:
+                self._reads.pop(queue, None)
+            take(page, now)
+
+        self.log.reads.append(StoreRead(read, most, took))
 
     def _loaded(self, request: PageRead, page: "Page | None", _now: float) -> None:
         queue, level = request.queue, request.level
@@ -278,18 +328,28 @@ class Storage:
 
         A run with an unreadable header block is counted as lost.
         """
-        level, origin = request.level, self._origin(request.queue, run)
+        level, origin = request.level, self.origin(request.queue, run)
         if origin is None:
             self.lost += len(run.ids)
             return []
         origin.quota = request.reader  # this copy is not shared yet
+        found = self.made(request.queue, origin, run, level, last)
+        for message in found:
+            self.log.deliveries.pop(message.stored, None)
+        return found
+
+    def made(
+        self, queue: Queue, origin: Publication, run: "Stored", level: int, last: int
+    ) -> list[Message]:
+        """Return the messages of a run up to id ``last``, without those that were taken."""
+        log, taken = self.log, () if queue.taken is None else queue.taken.ids
         found: list[Message] = []
         for id, body in zip(run.ids, run.bodies, strict=True):
-            if id <= last:
-                (message,) = self.make(origin, [body], level, id)
-                deliveries = self.log.deliveries.pop(id, run.deliveries)
-                message.deliveries = max(deliveries, id < self.log.doubtful_below)
-                message.failures = self.log.failed.counts.get(id, 0)
+            if id <= last and id not in taken:
+                deliveries = log.deliveries.get(id, run.deliveries)
+                deliveries = max(deliveries, id < log.doubtful_below)
+                message = Message(id, origin, body, level, stored=id, deliveries=deliveries)
+                message.failures = log.failed.counts.get(id, 0)
                 found.append(message)
         return found
 
@@ -309,16 +369,12 @@ class Storage:
             return
         found: list[Message] = []
         for run in page.runs:
-            origin = self._origin(queue, run)
-            if origin is None:
-                continue
-            for id, body in zip(run.ids, run.bodies, strict=True):
-                if id <= last:
-                    deliveries = self.log.deliveries.get(id, run.deliveries)
-                    found.append(Message(id, origin, body, level, id, deliveries=deliveries))
+            origin = self.origin(queue, run)
+            if origin is not None:
+                found += self.made(queue, origin, run, level, last)
         shown(found, last if page.is_last else page.next, now)
 
-    def _origin(self, queue: Queue, run: "Stored") -> Publication | None:
+    def origin(self, queue: Queue, run: "Stored") -> Publication | None:
         """Return the publication of a stored run, or None if its header block is unreadable."""
         line = charged_to(run.head)
         try:

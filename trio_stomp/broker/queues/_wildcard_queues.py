@@ -38,10 +38,10 @@ class WildcardQueues:
     before."""
     _trie: WildcardTrie[Consumer] = field(factory=WildcardTrie)
     _patterns: dict[Consumer, list[tuple[str, Pattern]]] = field(factory=dict)
-    _rounds: dict[Consumer, Iterator[Queue | None]] = field(factory=dict)
-    """The position of the search for messages, for consumers of many queues."""
+    _rounds: dict[Consumer, Iterator[Source | None]] = field(factory=dict)
+    """The position of the search for messages, for consumers of several queues."""
     _searching: dict[Consumer, int] = field(factory=dict)
-    """Consumers with new credit, and the number of names left to search."""
+    """Consumers with new credit, in turn, and the number of names left to search for each."""
 
     @property
     def is_searching(self) -> bool:
@@ -185,14 +185,25 @@ class WildcardQueues:
     # The search for messages.
 
     def search(self, consumer: Consumer) -> None:
-        """Start a search of all queues of ``consumer``, which gains credit."""
-        patterns = self._patterns.get(consumer, ())
-        if patterns:
-            self._searching[consumer] = len(patterns) * (len(self.names) + 1)
+        """Start a search of all queues of ``consumer``, which gains credit.
+
+        It begins where the last search ended, and meanwhile only the queue that it has found may
+        serve the consumer. So a queue that always has messages leaves credit for the others.
+        """
+        if consumer.queues and not consumer.is_early:
+            size = len(consumer.queues)
+            if size > FEW_QUEUES:
+                size = len(consumer.subscription.targets) * (len(self.names) + 1)
+            self._searching[consumer] = size + 1
+            consumer.turn = consumer.turn or consumer
 
     def look_on(self) -> Queue | None:
         """Search a few more queues, and return the first one with messages, or None."""
-        consumer, left = self._searching.popitem()
+        consumer = next(iter(self._searching))
+        left = self._searching.pop(consumer)
+        consumer.turn = None
+        if not (left and consumer.is_ready):
+            return None
         around = self._rounds.get(consumer)
         if around is None:
             around = self._rounds[consumer] = self._around(consumer)
@@ -200,18 +211,20 @@ class WildcardQueues:
         for _ in range(min(STEP, left)):
             left -= 1
             queue = next(around)
-            if queue is not None and (queue.waiting.count or queue.waiting.paged):
+            if isinstance(queue, Queue) and (queue.waiting.count or queue.waiting.paged):
                 found = queue
                 break
-        if left and consumer.is_ready:
-            self._searching[consumer] = left
+        self._searching[consumer] = left
+        consumer.turn = found or consumer
         return found
 
-    def _around(self, consumer: Consumer) -> Iterator[Queue | None]:
-        """Yield the queues that the wildcards of ``consumer`` match, in endless rounds."""
+    def _around(self, consumer: Consumer) -> Iterator[Source | None]:
+        """Yield the queues of ``consumer``, in endless rounds, and None for other names."""
         while True:
-            for text, pattern in self._patterns[consumer]:
-                yield from self.walk(text, pattern)
+            if len(consumer.queues) <= FEW_QUEUES:
+                yield from list(consumer.queues)
+            else:
+                yield from self.reached(consumer.subscription.targets)
             yield None
 
 

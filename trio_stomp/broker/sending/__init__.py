@@ -12,11 +12,11 @@ from trio_stomp.broker.sending._leftover_requests import LeftoverRequests as Lef
 from trio_stomp.broker.sending._leftover_requests import read_question as read_question
 from trio_stomp.broker.sending._postponed import Postponed as Postponed
 from trio_stomp.broker.sending._publisher import Publisher as Publisher
+from trio_stomp.broker.sending._scheduled import SCHEDULED as SCHEDULED
+from trio_stomp.broker.sending._scheduled import Progress as Progress
 from trio_stomp.broker.sending._scheduled import Scheduled as Scheduled
-from trio_stomp.broker.sending._scheduler import SCHEDULED as SCHEDULED
-from trio_stomp.broker.sending._scheduler import Progress as Progress
+from trio_stomp.broker.sending._scheduled import read_progress as read_progress
 from trio_stomp.broker.sending._scheduler import Scheduler as Scheduler
-from trio_stomp.broker.sending._scheduler import read_progress as read_progress
 from trio_stomp.broker.sending._send_later import SendLater as SendLater
 from trio_stomp.broker.sending._temporary import Temporary as Temporary
 from trio_stomp.broker.sending._to_queue import QueueSender as QueueSender

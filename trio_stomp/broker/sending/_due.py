@@ -6,18 +6,24 @@ from typing import TYPE_CHECKING
 
 from attrs import define
 
-from trio_stomp.base import ANONYMOUS, ProtocolError, noop
-from trio_stomp.broker.delivery import Client, NullOutbox
+from trio_stomp.base import ANONYMOUS, CloseReason, ProtocolError, noop
+from trio_stomp.broker.delivery import NEVER, Client, NullOutbox, Publication
+from trio_stomp.broker.headers import PRIORITY_DEFAULT
+from trio_stomp.broker.queues import DeadLetterReason, Message, Queue, QueueFull, cost_alone
 from trio_stomp.broker.routing import MustCommit
 from trio_stomp.broker.sending._room import Needs
 from trio_stomp.protocol import Committed
 
 if TYPE_CHECKING:
-    from trio_stomp.base import Identity, Quota
+    from trio_stomp.base import Quota
     from trio_stomp.broker.delivery import Work
     from trio_stomp.broker.sending._publisher import Publisher
+    from trio_stomp.broker.sending._scheduled import Scheduled
     from trio_stomp.broker.sending._transaction import TransactionCommitter
     from trio_stomp.frames import FrameRun
+
+_ROOM = (CloseReason.LIMIT_EXCEEDED, CloseReason.MEMORY_LIMIT)
+"""Reasons of errors that end when there is room again."""
 
 
 @define(eq=False, repr=False)
@@ -26,30 +32,56 @@ class DueSender:
 
     publisher: "Publisher"
     committer: "TransactionCommitter"
+    lost: int = 0
+    """Messages that could not be sent, however long they waited."""
 
-    def send(
-        self,
-        owner: "Identity | None",
-        quota: "Quota | None",
-        run: "FrameRun",
-        now: float,
-        *,
-        survives: bool,
-    ) -> int:
-        """Send scheduled messages, and return how many were accepted.
+    def send(self, item: "Scheduled", run: "FrameRun", now: float) -> int:
+        """Send scheduled messages as far as there is room.
 
         Args:
-          owner: The user who scheduled them.
-          quota: The quota charged for them.
+          item: The messages.
           run: The run of SENDs.
           now: The time, in seconds of the broker's clock.
-          survives: They were stored until now, and must stay stored.
+
+        Returns:
+          How many need no other attempt. The others must wait.
         """
         publisher = self.publisher
-        is_bound = survives and publisher.log is not None
+        is_bound = item.ids and publisher.log is not None
         binding = publisher.atomic(must_retry=True) if is_bound else nullcontext()
-        with publisher.to_topics.last_values.left_by(owner), binding:
-            return publisher.send_for(run, quota, now)
+        try:
+            with publisher.to_topics.last_values.left_by(item.owner), binding:
+                return publisher.send_for(run, item.quota, now)
+        except ProtocolError as error:
+            return self.refused(item, run, error, now)
+
+    def refused(self, item: "Scheduled", run: "FrameRun", error: ProtocolError, now: float) -> int:
+        """Return how many messages of a refused run need no other attempt.
+
+        One that no queue can ever hold becomes a dead letter, or is lost, which is logged once.
+        """
+        count, body = len(run.bodies), run.bodies[0]
+        if isinstance(error, QueueFull):
+            queue, cost = error.queue, cost_alone(item.head, 1, len(body))
+            never_fits = self.publisher.to_queues.overflow.never_fits
+            if count > 1 or queue is None or not never_fits(queue, len(body), cost):
+                return error.done
+            if self._bury(item, queue, body, now):
+                return 1
+        elif error.reason in _ROOM:
+            return 0
+        if not self.lost:
+            self.publisher.warn(f"a scheduled message to {item.destination[:80]} is lost: {error}")
+        self.lost += count
+        return count
+
+    def _bury(self, item: "Scheduled", queue: Queue, body: bytes, now: float) -> bool:
+        """Make a message that its queue can never hold a dead letter. Return whether it is one."""
+        options = self.publisher.plan(None, item.head)[1].options
+        level = options.priority if options is not None else PRIORITY_DEFAULT
+        origin = Publication(queue.destination, item.head, [], now, NEVER, quota=item.quota)
+        message = Message(0, origin, body, level, stored=bool(item.ids))
+        return self.publisher.queues.dead_letter(queue, message, DeadLetterReason.OVERFLOW, now)
 
     def is_long(self, quota: "Quota | None", run: "FrameRun") -> bool:
         """Return whether a run needs so many stored copies that it must be sent in pieces."""
@@ -67,19 +99,12 @@ class DueSender:
         return False
 
     def sending(
-        self,
-        owner: "Identity | None",
-        quota: "Quota | None",
-        run: "FrameRun",
-        now: float,
-        *,
-        note: Callable[[], None],
+        self, item: "Scheduled", run: "FrameRun", now: float, note: Callable[[], object]
     ) -> "Work":
         """Send scheduled messages in pieces, as one record of the store.
 
         Args:
-          owner: The user who scheduled them.
-          quota: The quota charged for them.
+          item: The messages.
           run: The run of SENDs.
           now: The time, in seconds of the broker's clock.
           note: Called at the end, to write to the same record that they were sent.
@@ -87,7 +112,7 @@ class DueSender:
         Raises:
           ProtocolError: They cannot be sent. ``note`` has not been called.
         """
-        client = Client("", NullOutbox(), identity=owner or ANONYMOUS, quota=quota)
+        client = Client("", NullOutbox(), identity=item.owner or ANONYMOUS, quota=item.quota)
         whole = Committed([run], None)
         return self.committer.commit(client, whole, now, noop, is_of_one=True, last=note)
 

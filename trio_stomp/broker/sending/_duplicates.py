@@ -8,8 +8,10 @@ from attrs import define, field
 from trio_stomp.base import MemoryBudget, noop
 from trio_stomp.broker.delivery import Destination, SeenId
 from trio_stomp.broker.durability import Callback
-from trio_stomp.broker.headers import DUPLICATE, SendOutcome
+from trio_stomp.broker.forwarding import FORWARD
+from trio_stomp.broker.headers import DUPLICATE, SendOptions, SendOutcome
 from trio_stomp.broker.routing import id_cost, no_table_memory
+from trio_stomp.frames import V1_2, encode_header
 from trio_stomp.store import DropPlace
 
 if TYPE_CHECKING:
@@ -19,6 +21,21 @@ if TYPE_CHECKING:
 
 SEEN = "seen:"
 """Prefix of the store's places for ids, which are stored like messages, oldest first."""
+_USER = "x-trio-stomp-user"
+"""The header before the ids of a user."""
+
+
+def id_of(client: "Client | None", options: SendOptions | None) -> str:
+    """Return the id for duplicate detection of a SEND, as it is remembered; "" = it has none.
+
+    Each user has ids of his own, so that nobody makes duplicates of another's messages: it begins
+    with a header line that names the user. Without logins, all share the user "".
+    """
+    if options is None or not options.dedup_id:
+        return ""
+    user = client.identity.name if client is not None else ""
+    line = (FORWARD, "") if options.is_forward else (_USER, user)
+    return encode_header(*line, V1_2).decode() + options.dedup_id
 
 
 @define(eq=False, repr=False)
@@ -66,10 +83,16 @@ class Duplicates:
     def find(
         self, client: "Client | None", destination: Destination, name: str
     ) -> SendOutcome | None:
-        """Return the outcome for messages whose id is known, or None if it is not."""
-        seen_id = destination.seen.get(name)
-        if seen_id is None or self.log is None:
-            return None if seen_id is None else DUPLICATE
+        """Return the outcome for a message whose id is known, or None if it is not.
+
+        Ids that an earlier version stored have no user, and count for all.
+        """
+        seen_id = destination.seen.get(name) or destination.seen.get(name[name.index("\n") :])
+        if seen_id is None:
+            return None
+        self.found += 1
+        if self.log is None:
+            return DUPLICATE
         if client is not None and seen_id.commit > self.log.committed:
             # The original, by whoever sent it, is not stored yet: the RECEIPT must wait for it.
             self.log.when_safe(Callback(client, noop))
@@ -90,32 +113,37 @@ class Duplicates:
           client: The sender; None = the broker.
           quota: The quota charged for it.
           destination: The destination.
-          name: The id from the header.
+          name: The id, as ``id_of`` returns it.
           is_stored: The message is stored, so the id must be stored, too.
         """
         window, log = self.window_of(destination.name), self.log
         if not window:
             return
-        seen_id = self._enter(destination, name, 0, quota)
+        effect, stored = None, 0
+        if log is not None and client is not None and log.is_awaited_by(client):
+            effect = _IdEffect(client, self.memory, destination, name)
+            log.when_safe(effect)
         if log is not None and is_stored:
             place, must_retry = SEEN + destination.name, client is None
-            seen_id.stored = log.put(
+            line, own = name.encode().split(b"\n", 1)
+            stored = log.put(
                 place,
-                head=b"",
-                bodies=[name.encode()],
+                head=line + b"\n",
+                bodies=[own],
                 level=0,
                 received_ms=0,
                 expires_ms=0,
                 must_retry=must_retry,
             )
+        seen_id = self._enter(destination, name, stored, quota)
         oldest = self._forget_oldest(destination) if len(destination.seen) > window else None
-        if log is not None and client is not None and log.is_awaited_by(client):
-            seen_id.commit = client.awaited
-            log.when_safe(_IdEffect(client, self.memory, destination, name, oldest))
+        if effect is not None:
+            seen_id.commit, effect.oldest = effect.client.awaited, oldest
 
-    def restore(self, destination: Destination, name: str, id: int) -> None:
+    def restore(self, destination: Destination, head: bytes, body: bytes, id: int) -> None:
         """Restore an id from the store. Ids must be restored oldest first."""
         assert self.log is not None
+        name = ((head or b"\n") + body).decode()
         before = destination.seen.pop(name, None)
         if before is not None:
             _charge(self.memory, destination, -id_cost(name), before.quota)
@@ -157,7 +185,7 @@ class _IdEffect:
     memory: MemoryBudget
     destination: Destination
     name: str
-    oldest: tuple[str, SeenId] | None
+    oldest: tuple[str, SeenId] | None = None
 
     def commit(self, now: float) -> None:
         """Implement ``Effect.commit``."""

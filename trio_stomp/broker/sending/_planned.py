@@ -23,6 +23,7 @@ from trio_stomp.broker.queues import (
     without_covered,
 )
 from trio_stomp.broker.routing import FanOut, TransactionMatches, no_table_memory
+from trio_stomp.broker.sending._duplicates import id_of
 from trio_stomp.broker.sending._publisher import Publisher
 from trio_stomp.broker.sending._room import Needs
 from trio_stomp.broker.sending._temporary import is_orphan
@@ -121,6 +122,8 @@ class Planned:
     """The maximum number of bytes that its messages are charged for in the store."""
     is_long: bool = False
     """It is written in pieces if it is stored."""
+    may_drop: bool = True
+    """Queues may drop its messages by their policy."""
 
     def check_room(self, overflow: Overflow, to_queues: QueueSender, quota: Quota | None) -> None:
         """Check that it fits into all its queues and into memory.
@@ -131,7 +134,13 @@ class Planned:
         charged = sum(head_cost(head) for head in self.heads if not head.waiting_count)
         each = to_queues.stored_each(quota, self.heads) if self.survives else 0
         self.stored = overflow.check(
-            self.wanted, charged, later=self.later, name=self.scheduled, quota=quota, each=each
+            self.wanted,
+            charged,
+            later=self.later,
+            name=self.scheduled,
+            quota=quota,
+            each=each,
+            may_drop=self.may_drop,
         )
 
     def is_large(self, fan_out: FanOut) -> bool:
@@ -246,7 +255,7 @@ class Planner:
             plan.schedule.first_due(self.publisher.wall.ms(now))  # or raise
             return
         largest = max(map(len, action.bodies))
-        once = plan.options.dedup_id if plan.options is not None else ""
+        once = id_of(client, plan.options)
         for name, each in plan.heads_by_name(head):
             destination = self.publisher.destinations.ensure(name, client.quota)
             yield from self.publisher.destinations.refreshing(destination)

@@ -43,7 +43,7 @@ from trio_stomp.broker.routing import (
     MustCommit,
     SelectorEvaluator,
 )
-from trio_stomp.broker.sending._duplicates import Duplicates
+from trio_stomp.broker.sending._duplicates import Duplicates, id_of
 from trio_stomp.broker.sending._postponed import Postponed
 from trio_stomp.broker.sending._room import Needs, may_push_out
 from trio_stomp.broker.sending._send_later import SendLater
@@ -109,11 +109,10 @@ class Publisher:
         """
         plan = self.forwards.plan(head)
         if plan.honest is not None and client is not None:
-            head = plan.honest
-            plan = self.forwards.plan(head)
+            head, plan = self.forwards.honest(client, head, plan.honest)
         if plan.is_personal and client is not None:
             self.authorizer.check_send(client, plan.without_temporary())
-            head = self.temporary.localised(client, head)
+            head = self.temporary.localised(client, head, plan.names)
             plan = self.forwards.plan(head)
         if client is not None and client.rights is not None:
             self.authorizer.check_send(client, plan)
@@ -132,9 +131,9 @@ class Publisher:
     def send(
         self, client: Client | None, run: FrameRun, received_at: float, now: float
     ) -> tuple[int, SendOutcome]:
-        """Send a run. Return how many of its messages were accepted, and the outcome.
+        """Send a run. Return how many of its messages were taken or dropped, and the outcome.
 
-        Only a queue that blocks its producers accepts fewer than all.
+        The others wait: only a queue that blocks its producers leaves any.
 
         Raises:
           NotYet: too many selectors or new members must be evaluated first, or earlier messages are
@@ -142,7 +141,7 @@ class Publisher:
           Begun: the run is accepted, and is delivered to very many subscribers in later turns.
           MustCommit: it needs very many stored copies, or goes to several brokers of a cluster.
           ProtocolError: the destination cannot be sent to, or a full queue refuses. In the second
-            case ``taken`` on the error is the number accepted before.
+            case ``done`` on the error is the number taken before.
         """
         head, plan = self.plan(client, run.head)
         if plan.schedule is not None:
@@ -304,7 +303,7 @@ class Publisher:
                     )
                     for destination, each in parts
                 ]
-        except ProtocolError:
+        except BaseException:
             self.in_pieces.begun.clear()
             raise
 
@@ -323,7 +322,7 @@ class Publisher:
         return send(client, destination, head, options, bodies, received_at=received_at, now=now)[1]
 
     def send_for(self, run: FrameRun, quota: Quota | None, now: float) -> int:
-        """Send on behalf of a quota's owner, and return the number of accepted messages."""
+        """Send on behalf of a quota's owner, and return the number of messages taken or dropped."""
         before, self.behalf = self.behalf, quota
         try:
             return self.send(None, run, now, now)[0]
@@ -362,10 +361,6 @@ class Publisher:
         ensure, options = self.destinations.ensure, plan.options
         return [ensure(name, quota).stores(options) for name in names]
 
-    def stored(self, head: Head) -> SendOutcome:
-        """Return the outcome of messages that a queue has accepted."""
-        return self.log.stored if self.log is not None and self.stores(head) else IN_MEMORY
-
     def _send_once(
         self,
         client: Client | None,
@@ -376,14 +371,14 @@ class Publisher:
         received_at: float,
         now: float,
     ) -> tuple[int, SendOutcome]:
-        """Send the first of several messages with one id, unless the id is a duplicate."""
+        """Send a message with an id, unless the id is a duplicate."""
         assert options is not None
-        name = options.dedup_id
+        assert len(bodies) == 1  # the decoder makes no longer run of them
+        name = id_of(client, options)
         window = self.duplicates.window_outcome(destination)
         outcome = self.duplicates.find(client, destination, name)
         if outcome is not None:
-            self.duplicates.found += len(bodies)
-            return len(bodies), outcome | window
+            return 1, outcome | window
         quota = self.quota_of(client)
         self.duplicates.check_room(quota, destination, name)
         log = self.log
@@ -396,18 +391,16 @@ class Publisher:
                 destination=destination,
                 head=head,
                 options=options,
-                bodies=bodies[:1],
+                bodies=bodies,
                 received_at=received_at,
                 now=now,
             )
-            if not taken:
-                return 0, outcome
-            is_stored = log is not None and survives and outcome.stored == log.stored.stored
-            # The outcome of what is stored in pieces is not known yet.
-            is_stored |= bool(self.in_pieces.begun) and survives
-            self.duplicates.remember(client, quota, destination, name, is_stored=is_stored)
-        self.duplicates.found += len(bodies) - 1
-        return len(bodies), outcome | window
+            if taken and not outcome.dropped:  # the id belongs to a message that was taken
+                is_stored = log is not None and survives and outcome.stored == log.stored.stored
+                # The outcome of what is stored in pieces is not known yet.
+                is_stored |= bool(self.in_pieces.begun) and survives
+                self.duplicates.remember(client, quota, destination, name, is_stored=is_stored)
+        return taken, outcome | window
 
     def send_to(
         self,
@@ -419,7 +412,7 @@ class Publisher:
         received_at: float,
         now: float,
     ) -> tuple[int, SendOutcome]:
-        """Send bodies to one destination. Return how many were accepted, and the outcome."""
+        """Send bodies to one destination. Return as ``send`` does."""
         expires_at = destination.ends_at(options, received_at)
         publication = Publication(
             destination,
@@ -447,11 +440,12 @@ class Publisher:
                 self._count(destination, bodies, received_at, now)
                 return len(bodies), self.to_queues.enqueue_later(self.log, publication)
             publication.is_stored |= is_atomic
-            taken = self.to_queues.enqueue(publication, now)
+            taken = self.log.stored if self.log and publication.is_stored else IN_MEMORY
+            done, outcome = self.to_queues.enqueue(publication, taken, now)
             self._count(
-                destination, bodies[:taken] if taken < len(bodies) else bodies, received_at, now
+                destination, bodies[:done] if done < len(bodies) else bodies, received_at, now
             )
-            return taken, self.log.stored if self.log and publication.is_stored else IN_MEMORY
+            return done, outcome
         self._count(destination, bodies, received_at, now)
         if publication.is_over(now):
             self.fan_out.expire(publication, len(publication.bodies))

@@ -1,17 +1,25 @@
 """Scheduled messages, by number, and the port that sends them when they are due."""
 
+import json
 from bisect import bisect_right
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from typing import Protocol
 
 from attrs import define, field
 
-from trio_stomp.base import Identity, Quota
+from trio_stomp.base import Identity, ProtocolError, Quota, value
 from trio_stomp.broker.delivery import Work
 from trio_stomp.broker.headers import Schedule
-from trio_stomp.frames import FrameRun, Head
+from trio_stomp.frames import DEDUP_HEADERS, FrameRun, Head
 
 FEW = 64
+_SPENT = ("AMQ_SCHEDULED", *DEDUP_HEADERS)
+"""Prefixes of headers that are removed before a scheduled message is sent."""
+IN_LINE = -1
+"""Stands for the timer of what is due and waits for its turn, or for room."""
+SCHEDULED = "scheduled:"
+"""Their place in the store, and prefix of their settings."""
 
 
 @define(eq=False, repr=False)
@@ -47,7 +55,12 @@ class Scheduled:
     quota: Quota | None = None
     """The quota charged for them, and for the messages sent."""
     timer: int = 0
-    """The number of their timer; 0 = they are not stored yet."""
+    """The number of their timer; 0 = they are not stored yet, or are being sent;
+    ``IN_LINE`` = they are due."""
+    done: int = 0
+    """How many of them have been sent once more than ``sent`` says: the others wait for room."""
+    retry_s: float = 0.0
+    """Seconds until the next attempt if this one finds no room; 0 = at once, with one of them."""
 
     @property
     def destination(self) -> str:
@@ -97,30 +110,58 @@ class Jobs:
 class SendsDue(Protocol):
     """Sends scheduled messages when they are due: ``DueSender``, as the scheduler sees it."""
 
-    def send(
-        self,
-        owner: Identity | None,
-        quota: Quota | None,
-        run: FrameRun,
-        now: float,
-        *,
-        survives: bool,
-    ) -> int:
-        """Send messages, and return how many were accepted."""
+    lost: int
+
+    def send(self, item: Scheduled, run: FrameRun, now: float) -> int:
+        """Send messages as far as there is room. Return how many need no other attempt."""
+
+    def refused(self, item: Scheduled, run: FrameRun, error: ProtocolError, now: float) -> int:
+        """Return how many messages of a refused run need no other attempt."""
 
     def is_long(self, quota: Quota | None, run: FrameRun) -> bool:
         """Return whether messages must be sent in pieces, by ``sending``."""
 
     def sending(
-        self,
-        owner: Identity | None,
-        quota: Quota | None,
-        run: FrameRun,
-        now: float,
-        *,
-        note: Callable[[], None],
+        self, item: Scheduled, run: FrameRun, now: float, note: Callable[[], object]
     ) -> Work:
         """Send messages in pieces, as one record of the store. ``note`` writes to it at the end."""
 
     def making_room(self, quota: Quota | None, run: FrameRun, now: float) -> Work | None:
         """Return the work that makes room for messages, or None if few must leave for them."""
+
+
+@value
+class Progress:
+    """The progress of one SEND's messages that are sent repeatedly, kept as a setting.
+
+    Args:
+      first: The id of the first message.
+      due_ms: When they are sent next, in ms since 1970.
+      sent: How often they have been sent.
+      last: The id of the last message.
+      set_ms: By how much the wall clock had been set in total when this was written.
+      until: The id of the last one that has been sent once more; 0 = none.
+    """
+
+    first: int
+    due_ms: int
+    sent: int
+    last: int
+    set_ms: int = 0
+    until: int = 0
+
+
+def read_progress(settings: Mapping[str, str]) -> list[Progress]:
+    """Return the progress stored in settings, in order of ids. Skip unreadable settings."""
+    found: list[Progress] = []
+    for key, text in settings.items():
+        if key.startswith(SCHEDULED):
+            with suppress(ValueError, TypeError):
+                found.append(Progress(int(key.removeprefix(SCHEDULED)), **json.loads(text)))
+    return sorted(found, key=lambda each: each.first)
+
+
+def unscheduled(head: Head) -> Head:
+    """Return a header block as it is sent when it is due."""
+    headers = tuple(pair for pair in head.headers if not pair[0].startswith(_SPENT))
+    return Head(head.command, headers, head.content_length, head.destination)

@@ -2,15 +2,16 @@
 
 import json
 from bisect import bisect_left, bisect_right
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import suppress
+from collections import deque
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import nullcontext
 from functools import partial
 from itertools import islice
 from typing import TYPE_CHECKING
 
 from attrs import define, field
 
-from trio_stomp.base import Identity, MemoryBudget, ProtocolError, Quota, value
+from trio_stomp.base import Identity, MemoryBudget, ProtocolError, Quota
 from trio_stomp.broker.access import Authorizer
 from trio_stomp.broker.delivery import (
     NEVER,
@@ -25,7 +26,6 @@ from trio_stomp.broker.delivery import (
     Work,
 )
 from trio_stomp.broker.headers import (
-    DEDUP_HEADERS,
     Dialect,
     Removal,
     Schedule,
@@ -36,20 +36,26 @@ from trio_stomp.broker.headers import (
 )
 from trio_stomp.broker.queues import MESSAGE_OVERHEAD_BYTES, Overflow, Storage, cost_alone
 from trio_stomp.broker.routing import beyond_quota
-from trio_stomp.broker.sending._scheduled import Jobs, Scheduled, SendsDue
+from trio_stomp.broker.sending._scheduled import (
+    IN_LINE,
+    SCHEDULED,
+    Jobs,
+    Progress,
+    Scheduled,
+    SendsDue,
+    unscheduled,
+)
 from trio_stomp.frames import FrameRun, Head
 
 if TYPE_CHECKING:
     from trio_stomp.store import Stored
 
-SCHEDULED = "scheduled:"
-"""Their place in the store, and prefix of their settings."""
 SLIP_MS = 60_000
 """After the wall clock is set back, no CRON schedule fires for this time, its minimum step."""
+FIRST_RETRY_S, RETRY_S = 0.1, 1.0
+"""The first and the longest time after which messages that found no room are tried again."""
 DROPPED_AT_ONCE = 256
 """Maximum number of messages dropped for a scheduled one before other timers run."""
-_SPENT = ("AMQ_SCHEDULED", *DEDUP_HEADERS)
-"""Prefixes of headers that are removed before a scheduled message is sent."""
 
 
 @define(eq=False, repr=False)
@@ -67,8 +73,6 @@ class Scheduler:
     storage: Storage | None = None
     waiting: int = 0
     """Number of scheduled messages."""
-    lost: int = field(default=0)
-    """Messages that were not accepted when they were due."""
     jobs: Jobs = field(factory=Jobs)
     turns: Turns = field(factory=Turns)
     _made: int = 0
@@ -77,6 +81,13 @@ class Scheduler:
     """The result of a finished ``_ending``, for its client."""
     _by_cron: dict[Scheduled, None] = field(factory=dict)
     """Messages that are due when their CRON schedule fires next."""
+    _lines: dict[tuple[str, ...], deque[Scheduled]] = field(factory=dict)
+    """Messages that are due, in order, by destinations. Only the first ones are tried."""
+
+    @property
+    def lost(self) -> int:
+        """Return the number of messages that could not be sent, however long they waited."""
+        return self.sender.lost
 
     def keep(
         self,
@@ -90,7 +101,7 @@ class Scheduler:
         now: float,
         survives: bool,
     ) -> int:
-        """Schedule messages, and return the number of the last one.
+        """Schedule messages, and return the number of the first one. The others follow.
 
         Args:
           client: The sender; None = the broker.
@@ -109,37 +120,37 @@ class Scheduler:
         due_ms = schedule.first_due(self.wall.ms(now))
         cost = cost_alone(head, len(bodies), sum(map(len, bodies)))
         self.check_count(quota, destination.name, len(bodies))
-        if not self.memory.take_kept(cost, quota):
+        if cost > self.memory.kept_room_for(quota):
             raise self.overflow.no_memory(destination.name, cost, quota)
-        if quota is not None:
-            quota.scheduled += len(bodies)
-        due_s = self.wall.clock_s(due_ms)
         item = Scheduled(
-            _unscheduled(head),
+            unscheduled(head),
             bodies=bodies,
             schedule=schedule,
             cost=cost,
             due_ms=due_ms,
-            due_s=due_s,
+            due_s=self.wall.clock_s(due_ms),
         )
         item.owner = client.identity if client is not None else None
         item.quota = quota
-        self.waiting += len(bodies)
         if survives and self.storage is not None:
             origin = Publication(
                 destination, head=head, bodies=[], received_at=now, expires_at=NEVER, sender=client
             )
             first = self.storage.put_aside(SCHEDULED, origin, bodies, item.owner)
+            self.storage.log.when_safe(_TimerEffect(self, item, client))
             item.ids = range(first, first + len(bodies))
             self._enter(item, item.ids)
-            self.storage.log.when_safe(_TimerEffect(self, item, client))
         else:
             self._enter(item, self._numbers(len(bodies)))
             self._arm(item)
-        return item.numbers[-1]
+        self.memory.force_kept(cost, quota)
+        self.waiting += len(bodies)
+        if quota is not None:
+            quota.scheduled += len(bodies)
+        return item.first
 
     def restore(
-        self, run: "Stored", head: Head, progress: "Progress | None", owner: Identity | None
+        self, run: "Stored", head: Head, progress: Progress | None, owner: Identity | None
     ) -> None:
         """Restore scheduled messages from the store.
 
@@ -160,9 +171,8 @@ class Scheduler:
             due_s = self.wall.clock_s(stored_due_ms + self.wall.set_ms - progress.set_ms)
         cost = cost_alone(head, len(run.bodies), sum(map(len, run.bodies)))
         self.waiting += len(run.bodies)
-        sent_head = _unscheduled(head)
         item = Scheduled(
-            sent_head,
+            unscheduled(head),
             bodies=run.bodies,
             schedule=schedule,
             cost=cost,
@@ -171,6 +181,7 @@ class Scheduler:
             ids=run.ids,
         )
         item.sent = progress.sent if progress else 0
+        item.done = bisect_right(run.ids, progress.until) if progress else 0
         item.owner = owner
         self._enter(item, run.ids)
         item.quota = self.authorizer.quotas.left_by(owner)
@@ -270,7 +281,10 @@ class Scheduler:
             if is_meant and may_end(item):
                 count += end - begin
                 if end - begin == len(numbers):
-                    self.timers.cancel(item.timer)
+                    if item.timer == IN_LINE:
+                        self._lines[self.names(item)].remove(item)
+                    else:
+                        self.timers.cancel(item.timer)
                     self._by_cron.pop(item, None)
                     self._end(item)
                 else:
@@ -293,6 +307,8 @@ class Scheduler:
         if item.quota is not None:
             item.quota.scheduled -= len(bodies)
         self.waiting -= len(bodies)
+        is_noted = item.sent or item.done
+        item.done -= max(0, min(end, item.done) - begin)
         item.bodies = item.bodies[:begin] + item.bodies[end:]
         item.numbers = [*item.numbers[:begin], *item.numbers[end:]]
         if self.storage is None or not item.ids:
@@ -301,9 +317,9 @@ class Scheduler:
         item.ids = item.numbers
         with log.atomically():
             log.finish_all(list(gone))
-            if item.sent:  # its setting is named after the first message, which may have changed
+            if is_noted:  # its setting is named after the first message, which may have changed
                 log.forget(key)
-                self._note(self.storage, item, self.due_ms(item))
+                self._note(item, self.due_ms(item))
 
     def _arm(self, item: Scheduled) -> None:
         if not item.is_by_day:
@@ -325,47 +341,96 @@ class Scheduler:
             self._arm(item)
 
     def _due(self, item: Scheduled, now: float) -> None:
+        """Send what is due, behind what waits for the same destinations."""
+        item.timer, names = IN_LINE, self.names(item)
+        self._by_cron.pop(item, None)
+        if names in self._lines:
+            self._lines[names].append(item)
+        else:
+            self._lines[names] = deque([item])
+            self._serve(names, now)
+
+    def _serve(self, names: tuple[str, ...], now: float) -> None:
+        """Try the first messages of a line. The others follow in later calls."""
+        line, wait_s = self._lines[names], 0.0
+        try:
+            if line:
+                wait_s = self._attempt(line.popleft(), now)
+        finally:
+            self._follow(names, now + wait_s)
+
+    def _follow(self, names: tuple[str, ...], at: float) -> None:
+        """Serve the rest of a line at a time, in seconds of the broker's clock."""
+        if at < NEVER and self._lines[names]:
+            self.timers.call_at(at, partial(self._serve, names))
+        elif at < NEVER:
+            del self._lines[names]
+
+    def _attempt(self, item: Scheduled, now: float) -> float:
+        """Send messages as far as there is room. Return the seconds until the next attempt.
+
+        The others stay at the head of their line. NEVER = they are being sent in pieces.
+        """
+        if not self._may_send(item):
+            self._end(item)
+            return 0.0
+        bodies = item.bodies[item.done : item.done + 1 if item.retry_s else None]
+        if not bodies:
+            return self._settle(item, 0, now)  # the rest was cancelled, or belongs to another item
+        run = FrameRun(item.head, bodies, [])
+        if (making_room := self.sender.making_room(item.quota, run, now)) is not None:
+            deque(islice(making_room, DROPPED_AT_ONCE), maxlen=0)
+            self._lines[self.names(item)].appendleft(item)
+            return 0.0
+        item.timer = 0  # it cannot be ended any more
+        storage = self.storage if item.ids else None
+        if storage is not None and self.sender.is_long(item.quota, run):
+            self.turns.start(self._sending(storage, item, run, now), now)
+            return NEVER
+        # One record, so that it is sent exactly once across a restart.
+        with nullcontext() if storage is None else storage.log.atomically():
+            return self._settle(item, self.sender.send(item, run, now), now)
+
+    def _sending(self, storage: Storage, item: Scheduled, run: FrameRun, now: float) -> Work:
+        """Send an item in pieces, and write its progress to the same record."""
+        note, wait_s = partial(self._settle, item, len(run.bodies), now), 0.0
+        try:
+            yield from self.sender.sending(item, run, now, note)
+        except ProtocolError as error:
+            with storage.log.atomically():
+                wait_s = self._settle(item, self.sender.refused(item, run, error, now), now)
+        finally:
+            if not item.timer:  # the store failed
+                wait_s = self._settle(item, 0, now)
+            self._follow(self.names(item), self.turns.now + wait_s)
+
+    def _settle(self, item: Scheduled, done: int, now: float) -> float:
+        """Note that ``done`` more messages were sent. Return the seconds until the next attempt.
+
+        If a whole run finds no room, its first message is tried alone: there may be room for it.
+        """
+        item.timer, item.done, wait_s = IN_LINE, item.done + done, item.retry_s
+        is_whole = item.done == len(item.bodies)
+        if not is_whole:
+            self._lines[self.names(item)].appendleft(item)
+            if not done:
+                item.retry_s = min(2 * wait_s, RETRY_S) or FIRST_RETRY_S
+                return wait_s
+        item.retry_s = 0.0
         due_s = item.due_s
         if item.is_by_day:
             # Setting the wall clock is no passage of time: no repetition was missed by it.
             due_s = min(now, max(due_s, self.wall.clock_s(item.due_ms)))
-            self._by_cron.pop(item, None)
-        if not self._may_send(item):
-            self._end(item)
-            return
-        run = FrameRun(item.head, list(item.bodies), [])
-        if (work := self.sender.making_room(item.quota, run, now)) is not None:
-            for _ in islice(work, DROPPED_AT_ONCE):
-                pass
-            self.timers.call_again()
-            return
-        item.sent += 1
-        following = item.schedule.next_due(self.wall.ms(due_s), item.sent)
-        if self.storage is None or not item.ids:
-            self._send(item, run, now)
-        elif self.sender.is_long(item.quota, run):
-            item.timer = 0  # it cannot be ended any more
-            self.turns.start(self._sending(self.storage, item, run, following, now), now)
-            return
+        following = item.schedule.next_due(self.wall.ms(due_s), item.sent + 1)
+        if is_whole:
+            item.sent, item.done = item.sent + 1, 0
+            self._note(item, following)
+            self._go_on(item, following)
+        elif following is None:
+            self._end_some(item, 0, item.done)
         else:
-            # One record, so that it is sent exactly once across a restart.
-            with self.storage.log.atomically():
-                self._send(item, run, now)
-                self._note(self.storage, item, following)
-        self._go_on(item, following)
-
-    def _sending(
-        self, storage: Storage, item: Scheduled, run: FrameRun, following: int | None, now: float
-    ) -> Work:
-        """Send an item in pieces, and write its progress to the same record."""
-        note = partial(self._note, storage, item, following)
-        try:
-            yield from self.sender.sending(item.owner, item.quota, run, now, note=note)
-        except ProtocolError:
-            self.lost += len(item.bodies)
-            with storage.log.atomically():
-                note()
-        self._go_on(item, following)
+            self._note(item, self.due_ms(item))
+        return 0.0
 
     def _go_on(self, item: Scheduled, following: int | None) -> None:
         """Set the timer for the next time, or drop the item after the last one."""
@@ -389,29 +454,26 @@ class Scheduler:
             plan = item.head.plan = make_plan(item.head, self.dialect)
         return plan
 
-    def _send(self, item: Scheduled, run: FrameRun, now: float) -> None:
-        owner, quota, survives = item.owner, item.quota, bool(item.ids)
-        taken = self.overflow.send_quietly(
-            lambda: self.sender.send(owner, quota, run, now, survives=survives)
-        )
-        self.lost += len(item.bodies) - taken
-
     def _end(self, item: Scheduled) -> None:
         """Remove messages, also from the store, without sending them."""
         if self.storage is not None and item.ids:
             with self.storage.log.atomically():
-                self._finish(self.storage, item, item.sent)
+                self._finish(self.storage, item, item.sent or item.done)
         self.drop(item)
 
-    def _note(self, storage: Storage, item: Scheduled, following: int | None) -> None:
-        key = f"{SCHEDULED}{item.ids[0]}"
-        if following is not None:
-            progress = {"due_ms": following, "sent": item.sent, "last": item.ids[-1]}
-            if self.wall.set_ms:
-                progress["set_ms"] = self.wall.set_ms
-            storage.log.keep(key, json.dumps(progress))
+    def _note(self, item: Scheduled, following: int | None) -> None:
+        """Write to the store how far an item has come."""
+        if self.storage is None or not item.ids:
             return
-        self._finish(storage, item, item.sent - 1)
+        if following is None:
+            self._finish(self.storage, item, item.sent - 1)
+            return
+        progress = {"due_ms": following, "sent": item.sent, "last": item.ids[-1]}
+        if self.wall.set_ms:
+            progress["set_ms"] = self.wall.set_ms
+        if item.done:
+            progress["until"] = item.ids[item.done - 1]
+        self.storage.log.keep(f"{SCHEDULED}{item.ids[0]}", json.dumps(progress))
 
     def _finish(self, storage: Storage, item: Scheduled, noted: int) -> None:
         """Remove messages from the store, and their progress if any was ``noted``."""
@@ -436,37 +498,3 @@ class _TimerEffect:
     def withdraw(self, _now: float) -> None:
         """Implement ``Effect.withdraw``."""
         self.scheduler.drop(self.item)
-
-
-@value
-class Progress:
-    """The progress of one SEND's messages that are sent repeatedly, kept as a setting.
-
-    Args:
-      first: The id of the first message.
-      due_ms: When they are sent next, in ms since 1970.
-      sent: How often they have been sent.
-      last: The id of the last message.
-      set_ms: By how much the wall clock had been set in total when this was written.
-    """
-
-    first: int
-    due_ms: int
-    sent: int
-    last: int
-    set_ms: int = 0
-
-
-def read_progress(settings: "Mapping[str, str]") -> list[Progress]:
-    """Return the progress stored in settings, in order of ids. Skip unreadable settings."""
-    found: list[Progress] = []
-    for key, text in settings.items():
-        if key.startswith(SCHEDULED):
-            with suppress(ValueError, TypeError):
-                found.append(Progress(int(key.removeprefix(SCHEDULED)), **json.loads(text)))
-    return sorted(found, key=lambda each: each.first)
-
-
-def _unscheduled(head: Head) -> Head:
-    headers = tuple(pair for pair in head.headers if not pair[0].startswith(_SPENT))
-    return Head(head.command, headers, head.content_length, head.destination)

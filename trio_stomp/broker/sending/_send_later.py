@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 from attrs import define
 
 from trio_stomp.broker.headers import ELSEWHERE, IN_MEMORY, Removal, SendOutcome
+from trio_stomp.broker.sending._duplicates import id_of
 
 if TYPE_CHECKING:
     from trio_stomp.base import Quota
@@ -58,30 +59,27 @@ class SendLater:
         if isinstance(plan.schedule, Removal):
             assert client is not None  # the broker itself sends no removals
             return count, self.scheduler.end(client, plan.schedule)
-        name = plan.options.dedup_id if plan.options is not None else ""
+        name = id_of(client, plan.options)
         destination = self.destinations.ensure(plan.names[0], quota)
         # Check now: the repetitions of a scheduled message are no duplicates.
         outcome = duplicates.find(client, destination, name) if name else None
         if outcome is not None:
-            duplicates.found += count
             return count, outcome
         if name:
             duplicates.check_room(quota, destination, name)
         survives = log is not None and (is_atomic or destination.stores(plan.options))
         with nullcontext() if log is None else log.atomically(must_retry=client is None):
-            scheduled = bodies[:1] if name else bodies
             job = self.scheduler.keep(
                 client,
                 quota=quota,
                 destination=destination,
                 head=head,
                 schedule=plan.schedule,
-                bodies=scheduled,
+                bodies=bodies,
                 now=now,
                 survives=survives,
             )
             if name:
                 duplicates.remember(client, quota, destination, name, is_stored=survives)
-        duplicates.found += count - len(scheduled)
         stored = log.stored if log is not None and survives else IN_MEMORY
         return count, stored | SendOutcome(job=job)

@@ -100,18 +100,22 @@ class Temporary:
                 )
         return name
 
-    def localised(self, client: Client, head: Head) -> Head:
+    def localised(self, client: Client, head: Head, names: tuple[str, ...]) -> Head:
         """Return a SEND's header block with public names for temporary ones.
 
         The result for a client's last block is cached.
+
+        Args:
+          client: The sender.
+          head: The header block.
+          names: The destinations that it names: of a composite several.
         """
         fields = dict(head.headers)
-        for header in ("destination", "reply-to"):
-            name = fields.get(header)
-            if name is not None:
-                fields[header] = self.public_name(client, name)
-                if header == "reply-to" and name.startswith("/temp-queue/"):
-                    self.expect_replies(client, name, fields[header])
+        fields["destination"] = ",".join([self.public_name(client, name) for name in names])
+        if (reply_to := fields.get("reply-to")) is not None:
+            fields["reply-to"] = self.public_name(client, reply_to)
+            if reply_to.startswith("/temp-queue/"):
+                self.expect_replies(client, reply_to, fields["reply-to"])
         headers, last = tuple(fields.items()), client.localised
         if last is None or last[0] is not head or last[1].headers != headers:
             made = Head(head.command, headers, head.content_length, fields["destination"])

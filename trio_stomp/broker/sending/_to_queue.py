@@ -7,9 +7,15 @@ from attrs import define
 from trio_stomp.base import MemoryBudget, Quota
 from trio_stomp.broker.delivery import Client, Destination, Publication
 from trio_stomp.broker.durability import Callback, Log
-from trio_stomp.broker.headers import IN_MEMORY, PRIORITY_DEFAULT, SendOutcome
+from trio_stomp.broker.headers import (
+    DROPPED,
+    IN_MEMORY,
+    PRIORITY_DEFAULT,
+    SendOutcome,
+    of_run,
+)
 from trio_stomp.broker.names import Kind
-from trio_stomp.broker.queues import Overflow, QueueBook, head_lines
+from trio_stomp.broker.queues import Admission, Overflow, QueueBook, QueueFull, head_lines
 from trio_stomp.broker.sending._temporary import is_orphan
 from trio_stomp.frames import Head, head_cost
 from trio_stomp.store import stored_cost
@@ -64,6 +70,7 @@ class QueueSender:
             head_cost(head),
             quota=quota,
             each=each,
+            may_drop=client is not None,
         )
 
     def stored_each(self, quota: Quota | None, heads: Iterable[Head]) -> int:
@@ -82,11 +89,21 @@ class QueueSender:
         longest = max((len(head_lines(head)) for head in heads), default=0)
         return stored_cost(len(line) + longest, 1, 0)
 
-    def enqueue(self, publication: Publication, now: float) -> int:
+    def enqueue(
+        self, publication: Publication, taken: SendOutcome, now: float
+    ) -> tuple[int, SendOutcome]:
         """Put a run into a queue: as a whole if it fits, else message by message by its policy.
 
+        Args:
+          publication: The run.
+          taken: The outcome of messages that the queue takes.
+          now: The time, in seconds of the broker's clock.
+
         Returns:
-          The number of accepted messages.
+          The number of messages that were taken or dropped, and their outcome. The others wait.
+
+        Raises:
+          QueueFull: the queue refuses the next one.
         """
         destination, bodies = publication.destination, publication.bodies
         queue = self.queues.open(destination.name, publication.quota)
@@ -95,15 +112,20 @@ class QueueSender:
         origin = publication.without_bodies()
         size = sum(map(len, bodies))
         count = len(bodies)
-        if queue.fits(count, size) and self.overflow.charges(queue, origin, count, size):
+        if self.overflow.charges(queue, origin, count, size):
             self.queues.accept(queue, origin, bodies, level, size)
-            return count
-        for taken, body in enumerate(bodies):
-            if not self.overflow.admit(
-                queue, origin=origin, body=body, level=level, taken=taken, now=now
-            ):
-                return taken
-        return count
+            return count, taken
+        outcomes: list[SendOutcome] = []
+        try:
+            for body in bodies:
+                answer = self.overflow.admit(queue, origin, body, level=level, now=now)
+                if answer is Admission.WAITS:
+                    break
+                outcomes.append(taken if answer is Admission.TAKEN else DROPPED)
+        except QueueFull as error:
+            error.done, error.outcome = len(outcomes), of_run(outcomes)
+            raise
+        return len(outcomes), of_run(outcomes)
 
     def enqueue_later(self, log: Log, publication: Publication) -> SendOutcome:
         """Put a run into a temporary queue once its atomic group is stored."""
@@ -112,7 +134,7 @@ class QueueSender:
             if is_orphan(publication.sender, publication.destination):
                 self.drop(publication)
             else:
-                self.overflow.send_quietly(lambda: self.enqueue(publication, at))
+                self.overflow.send_quietly(lambda: self.enqueue(publication, IN_MEMORY, at)[0])
 
         log.when_safe(Callback(publication.sender, enqueue))
         return IN_MEMORY

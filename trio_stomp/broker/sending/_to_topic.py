@@ -72,7 +72,7 @@ class TopicSender:
         first = self.streams.append(stream, publication.head, bodies, now, sender=sender)
         if self.log is not None and not is_certain:
             return NOTHING  # if the store fails, the offset may change
-        return SendOutcome(offset=first + len(bodies) - 1)
+        return SendOutcome(offset=first)
 
     def distribute(self, publication: Publication, now: float) -> SendOutcome:
         """Deliver messages to a topic's or work queue's subscribers, or park or drop them."""

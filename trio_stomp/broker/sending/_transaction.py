@@ -6,10 +6,10 @@ from typing import TYPE_CHECKING
 
 from attrs import define, field
 
-from trio_stomp.base import RemoteError, noop
+from trio_stomp.base import FrameBug, RemoteError, noop
 from trio_stomp.broker.delivery import Client, Stop, Work
 from trio_stomp.broker.durability import AtomicGroup, Callback, Log
-from trio_stomp.broker.headers import IN_MEMORY, MEMORY, NOTHING, SendOutcome, combined
+from trio_stomp.broker.headers import SendOutcome, combined, committed
 from trio_stomp.broker.names import Kind
 from trio_stomp.broker.queues import Acknowledger, Overflow, QueueBook, Settlement, claim_all
 from trio_stomp.broker.routing import MatchesByName, TransactionMatches
@@ -47,7 +47,7 @@ class TransactionCommitter:
         on_done: Callable[[SendOutcome], None],
         *,
         is_of_one: bool = False,
-        last: Callable[[], None] = noop,
+        last: Callable[[], object] = noop,
     ) -> Work:
         """Carry out all actions in order.
 
@@ -61,29 +61,23 @@ class TransactionCommitter:
 
         Raises:
           ProtocolError: an action is not allowed, or does not fit. Nothing has been carried out.
+          FrameBug: any other exception. Nothing has been stored.
         """
         if not event.actions:
             yield from self.publisher.forwards.until_sent(client, now)
             if client.is_gone:
                 return  # a RECEIPT could still reach it, and would be wrong
-        planned = Planned(transaction_matches=TransactionMatches(self.overflow.memory, is_of_one))
+        matches = TransactionMatches(self.overflow.memory, is_of_one)
+        planned = Planned(matches, may_drop=last is noop)  # what was scheduled waits instead
         try:
             actions = [part for each in event.actions for part in self._parts(client, each)]
             yield from self.planner.check(client, actions, planned, now)
             log = self.publisher.log
             if log is not None and (planned.survives or is_of_one):
                 if planned.is_long:
-                    work = self._write_in_pieces(
-                        log,
-                        client=client,
-                        event=event,
-                        actions=actions,
-                        planned=planned,
-                        now=now,
-                        on_done=on_done,
-                        last=last,
+                    yield from self._write_in_pieces(
+                        log, client, event, actions, planned, now=now, on_done=on_done, last=last
                     )
-                    yield from work
                     return
                 with self.publisher.selector_evaluator.at_once():
                     on_done(self._commit_together(log, client, actions, planned, now))
@@ -97,14 +91,32 @@ class TransactionCommitter:
             acks = [action for action in event.actions if isinstance(action, Acked)]
             yield from self.acknowledger.narrowing(client, acks)
             raise
+        except Exception as bug:
+            raise FrameBug(event.receipt) from bug
         finally:
             planned.transaction_matches.release()
 
     def _parts(self, client: Client, action: FrameRun | Acked) -> Sequence[FrameRun | Acked]:
         """Return an action as those that are carried out."""
         if isinstance(action, FrameRun):
-            return self.publisher.forwards.apart(action)
+            return self._apart(client, action)
         return [self.acknowledger.resolve(client, action)]
+
+    def _apart(self, client: Client, run: FrameRun) -> Sequence[FrameRun]:
+        """Return a run of SENDs, or a run for each destination if several brokers have them.
+
+        So messages for this broker are not sent on, and stay in the order of their sender.
+
+        Raises:
+          ProtocolError: As for ``Publisher.plan``.
+        """
+        if self.publisher.forwards.is_elsewhere is None:
+            return [run]
+        # Others may have the public names of its temporary destinations.
+        head, plan = self.publisher.plan(client, run.head)
+        if not plan.is_apart:
+            return [run]
+        return [FrameRun(each, run.bodies, []) for _, each in plan.heads_by_name(head)]
 
     def _do_in_pieces(
         self,
@@ -126,15 +138,14 @@ class TransactionCommitter:
         self.queues.freeze(frozen)
         lines.open(topics)
         puts = iter(planned.puts)
-        outcome, settled = NOTHING, 0
+        outcomes: list[SendOutcome] = []
+        settled = 0
         try:
             for claim in claims:
                 yield from claim.freezing()
             for action in actions:
                 if isinstance(action, FrameRun):
-                    parts = yield from self._put(client, action, next(puts), planned, now)
-                    if any(part.stored == MEMORY for part in parts):
-                        outcome = IN_MEMORY
+                    outcomes += yield from self._put(client, action, next(puts), planned, now)
                 else:
                     yield from claims[settled].settling(now)
                     settled += 1
@@ -147,7 +158,7 @@ class TransactionCommitter:
                 claim.give_back(now)
             self.queues.thaw(frozen)
             were_awaited = lines.close(topics)
-        on_done(outcome)
+        on_done(committed(outcomes))
         if were_awaited:
             lines.turns.stop(Stop.BEHIND)
             yield
@@ -158,11 +169,11 @@ class TransactionCommitter:
         client: Client,
         event: Committed,
         actions: Sequence[FrameRun | Acked],
-        *,
         planned: Planned,
+        *,
         now: float,
         on_done: Callable[[SendOutcome], None],
-        last: Callable[[], None],
+        last: Callable[[], object],
     ) -> Work:
         """Write many actions to the store as one record. They become visible after the commit.
 
@@ -193,21 +204,22 @@ class TransactionCommitter:
         try:
             while log.holds(whole) and self._goes_on(log, whole, planned, work):
                 yield
-        finally:
-            self._give_room(client, puts, planned)
-            for claim in claims:
-                claim.give_back(now)
             is_written = log.holds(whole)
             if is_written:
                 log.when_safe(Callback(client, revealing.end))
             log.end_whole(whole)
+        finally:
+            self._give_room(client, puts, planned)
+            for claim in claims:
+                claim.give_back(now)
+            self.publisher.in_pieces.begun.clear()
+            log.cut_whole(whole, client)  # unless it has ended
             lines.turns.first = None
             were_awaited = lines.close(topics)
         if is_written and planned.transaction_matches.is_of_one:
             on_done(outcomes[0] if len(outcomes) == 1 else combined(outcomes))
         elif is_written:
-            is_stored = any(each.stored == log.stored.stored for each in outcomes)
-            on_done(log.stored if is_stored else NOTHING)
+            on_done(committed(outcomes))
         if were_awaited:
             lines.turns.stop(Stop.BEHIND)
             yield
@@ -223,14 +235,14 @@ class TransactionCommitter:
         claims: deque[Settlement],
         now: float,
         outcomes: list[SendOutcome],
-        last: Callable[[], None],
+        last: Callable[[], object],
     ) -> Work:
         """Write action by action. The outcomes of SENDs are appended to ``outcomes``."""
         for action in actions:
             if isinstance(action, FrameRun):
                 outcomes += yield from self._put(client, action, next(puts), planned, now)
             else:
-                _acknowledge(log, claims.popleft())
+                _acknowledge(log, claims)
             yield
         last()
 
@@ -344,15 +356,14 @@ class TransactionCommitter:
         planned: Planned,
         now: float,
     ) -> SendOutcome:
-        outcome = NOTHING
+        outcomes: list[SendOutcome] = []
         for action in actions:
             if isinstance(action, FrameRun):
-                if self._send(client, action, planned, now).stored == MEMORY:
-                    outcome = IN_MEMORY
+                outcomes.append(self._send(client, action, planned, now))
             else:
                 # Forgiving: an earlier cumulative ACK may have covered an id (A18).
                 self.acknowledger.apply(client, action, now, forgiving=True)
-        return outcome
+        return committed(outcomes)
 
     def _send(self, client: Client, run: FrameRun, planned: Planned, now: float) -> SendOutcome:
         publisher, transaction_matches = self.publisher, planned.transaction_matches
@@ -372,21 +383,25 @@ class TransactionCommitter:
         now: float,
     ) -> SendOutcome:
         """Write all actions to the store as one record. They become visible after the commit."""
-        outcome = NOTHING
-        claims = iter(self._claim(client, actions))
-        with self.publisher.atomic():
-            for action in actions:
-                if isinstance(action, FrameRun):
-                    sent = self._send(client, action, planned, now)
-                    if sent.stored == log.stored.stored:
-                        outcome = log.stored
-                else:
-                    _acknowledge(log, next(claims))
-        return outcome
+        outcomes: list[SendOutcome] = []
+        claims = deque(self._claim(client, actions))
+        try:
+            with self.publisher.atomic():
+                for action in actions:
+                    if isinstance(action, FrameRun):
+                        outcomes.append(self._send(client, action, planned, now))
+                    else:
+                        _acknowledge(log, claims)
+        finally:
+            for claim in claims:  # only after an exception
+                claim.give_back(now)
+        return committed(outcomes)
 
 
-def _acknowledge(log: Log, claim: Settlement) -> None:
-    """Remove acknowledged messages from the store. They are settled once that is committed."""
+def _acknowledge(log: Log, claims: deque[Settlement]) -> None:
+    """Remove messages of the first claim from the store. They are settled once that is stored."""
+    claim = claims[0]
     if not claim.event.negative and (stored := claim.stored):
         log.finish_all(stored)
     log.when_safe(claim)
+    claims.popleft()

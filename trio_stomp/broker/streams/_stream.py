@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Protocol
 
 from attrs import define, field
 
-from trio_stomp.base import MemoryBudget
+from trio_stomp.base import BrokenInvariant, MemoryBudget
 from trio_stomp.broker.queues import cost_alone
 from trio_stomp.frames import Head, message_blocks, message_tail
 
@@ -162,7 +162,14 @@ class Stream:
         return run.times_ms[self.first - run.first] if run.times_ms else run.written_ms
 
     def show(self, run: StreamRun) -> None:
-        """Make stored messages visible to readers."""
+        """Make stored messages visible to readers.
+
+        Raises:
+          BrokenInvariant: They do not follow the last ones.
+        """
+        if run.first != self.next:
+            state = f"offset {run.first} comes after {self.next - 1}"
+            raise BrokenInvariant("stream-offsets", state, self.name)
         self.next = run.end
         self.stored_bytes += sum(map(len, run.bodies))
         self.memory.force_kept(run.size)

@@ -8,7 +8,13 @@ from attrs import define, field
 
 from trio_stomp.broker.delivery import NEVER, Delivery, Publication, Timers
 from trio_stomp.broker.headers import END_MARK, PRIORITY_DEFAULT
-from trio_stomp.broker.queues import AUTO_BATCH_BYTES, Consumer, Message, Unacked
+from trio_stomp.broker.queues import (
+    AUTO_BATCH_BYTES,
+    MESSAGE_OVERHEAD_BYTES,
+    Consumer,
+    Message,
+    Unacked,
+)
 from trio_stomp.broker.routing import DestinationPolicy
 from trio_stomp.broker.streams._stream import Stream, StreamRun
 from trio_stomp.frames import Head, encode_header
@@ -18,6 +24,8 @@ if TYPE_CHECKING:
 
 ONCE = DestinationPolicy(max_redeliveries=0)
 """The policy of readers: no redelivery."""
+READ_OVERHEAD_BYTES = 48
+"""The memory of a message that was read from the store, besides its body."""
 _NO_HEAD = Head("SEND", ())
 
 
@@ -81,9 +89,8 @@ class StreamReader:
         stream, consumer = self.stream, self.consumer
         while not self.is_ended and now >= self.starts_at and not self.is_seeking:
             if not consumer.is_ready:
-                if stream.memory.is_short:
-                    # They can be read again when there is room.
-                    self._own.clear()
+                if stream.memory.used_bytes * 2 > stream.memory.limit_bytes:
+                    self._forget_own()  # they can be read again when there is room
                 return
             if self.until is not None and self.at >= self.until:
                 self._end(self.until)
@@ -114,6 +121,7 @@ class StreamReader:
         if self.is_ended:
             return
         self._own.extend(runs)
+        self.stream.memory.used_bytes += sum(map(_cost_of, runs))
         if not runs and self.at < self.stream.window_first:
             # They are damaged or trimmed: continue with the window.
             self._leap(self.stream.window_first)
@@ -154,27 +162,30 @@ class StreamReader:
         """End the reader."""
         self.is_ended = True
         self.stream.leave(self)
-        self._own.clear()
+        self._forget_own()
         if self._alarm:
             self.timers.cancel(self._alarm)
             self._alarm = 0
 
     # Source: acknowledgements. Nothing is redelivered or dead-lettered.
 
-    def settle(self, _message: Message) -> None:
+    def settle(self, message: Message) -> None:
         """Take an ACK."""
-        self.unacked -= 1
+        self.settle_all([message])
 
     def settle_all(self, messages: list[Message]) -> None:
         """Take a run of ACKs."""
         self.unacked -= len(messages)
+        for message in messages:
+            self.give_back(message, 0.0, 0.0)
 
-    def kill(self, _message: Message, _death: "DeadLetterReason", _now: float) -> None:
+    def kill(self, message: Message, _death: "DeadLetterReason", _now: float) -> None:
         """Take a NACK, which counts as an ACK."""
-        self.unacked -= 1
+        self.settle_all([message])
 
-    def give_back(self, message: Message, delay_s: float, now: float) -> None:
-        """Do nothing: a returned message counts as acknowledged, and was counted by the caller."""
+    def give_back(self, message: Message, _delay_s: float, _now: float) -> None:
+        """Free a message. A returned one counts as acknowledged, and was counted by the caller."""
+        self.stream.memory.give(len(message.body) + MESSAGE_OVERHEAD_BYTES)
 
     def detach(self, consumer: Consumer) -> None:
         """Detach from a leaving consumer."""
@@ -192,30 +203,40 @@ class StreamReader:
         """Return the run with the next message, or None if it must be read first."""
         found = self.stream.run_at(self.at)
         if found is not None:
-            self._own.clear()
+            self._forget_own()
             return found
-        own = self._own
-        while own and own[0].end <= self.at:
-            own.popleft()
-        if own:
-            return own[0]
+        if (own := self._own_at(self.at)) is not None:
+            return own
         if not self.is_loading:
             self.is_loading = True
             self.load(self, self.at)
         return None
+
+    def _own_at(self, offset: int) -> StreamRun | None:
+        """Return the first run from the store that ends behind an offset. Free those before it."""
+        own = self._own
+        while own and own[0].end <= offset:
+            self.stream.memory.give(_cost_of(own.popleft()))
+        return own[0] if own else None
+
+    def _forget_own(self) -> None:
+        self.stream.memory.give(sum(map(_cost_of, self._own)))
+        self._own.clear()
 
     def _give(self, run: StreamRun, now: float) -> None:
         """Stage a run and the following ones, as much as fits in one delivery."""
         subscription = self.consumer.subscription
         publication = self._publication(run.head, now)
         tails = [b""]
-        size = 0
+        size, room = 0, AUTO_BATCH_BYTES
         following: StreamRun | None = run
         while following is not None:
-            taken = self._take(following, publication)
+            taken = self._take(following, publication, room)
             tails += taken
-            size += sum(map(len, taken))
-            following = self._following() if size < AUTO_BATCH_BYTES else None
+            taken_bytes = sum(map(len, taken))
+            size += taken_bytes
+            room -= max(taken_bytes, MESSAGE_OVERHEAD_BYTES * len(taken))
+            following = self._following() if room > 0 else None
         delivery = Delivery(tails, len(tails) - 1, size, publication, is_paced=True)
         self.consumer.fan_out.stage(subscription, delivery)
 
@@ -226,13 +247,14 @@ class StreamReader:
             return None
         if consumer.count_left <= 0 or consumer.bytes_left <= 0:
             return None
-        own = self._own
-        while own and own[0].end <= at:
-            own.popleft()
-        return own[0] if own and own[0].first <= at else self.stream.run_at(at)
+        own = self._own_at(at)
+        return own if own is not None and own.first <= at else self.stream.run_at(at)
 
-    def _take(self, run: StreamRun, publication: Publication) -> list[bytes]:
-        """Advance over a run, and return the second halves of the MESSAGEs to deliver."""
+    def _take(self, run: StreamRun, publication: Publication, room: int) -> list[bytes]:
+        """Advance over a run, and return the second halves of the MESSAGEs to deliver.
+
+        They take about ``room`` bytes.
+        """
         consumer = self.consumer
         subscription = consumer.subscription
         start = self.at - run.first
@@ -240,11 +262,12 @@ class StreamReader:
         stop = min(len(run.bodies), self.stream.next - run.first)
         if self.until is not None:
             stop = min(stop, self.until - run.first)
-        if consumer.tracks:
-            stop = self._credited(run, start, stop)
+        if consumer.tracks or run.size > room:
+            stop = self._fitting(run, start, stop, room)
         epoch = self.stream.epoch.encode()
         repeat = consumer.repeats_number
-        if repeat or self.is_trimmed:
+        is_part_of_own = bool(self._own) and run is self._own[0] and stop - start < len(run.bodies)
+        if repeat or self.is_trimmed or is_part_of_own:
             tails = run.encode(start, stop, subscription.version_index, epoch, repeat)
             if self.is_trimmed:
                 self.is_trimmed = False
@@ -260,19 +283,29 @@ class StreamReader:
         self.at = run.first + stop
         return tails
 
-    def _credited(self, run: StreamRun, start: int, stop: int) -> int:
-        """Return the index in a run up to which credit suffices, for at least one message."""
-        left = self.consumer.bytes_left
-        for index in range(start, min(stop, start + self.consumer.count_left)):
-            left -= len(run.bodies[index])
-            if left <= 0:
+    def _fitting(self, run: StreamRun, start: int, stop: int, room: int) -> int:
+        """Return the index up to which credit and ``room`` suffice, for at least one message."""
+        consumer, left = self.consumer, room
+        if consumer.tracks:
+            stop, left = min(stop, start + consumer.count_left), consumer.bytes_left
+        for index in range(start, stop):
+            size = len(run.bodies[index])
+            left -= size
+            room -= size + MESSAGE_OVERHEAD_BYTES
+            if left <= 0 or room <= 0:
                 return index + 1
-        return min(stop, start + self.consumer.count_left)
+        return stop
 
     def _track(self, number: int, body: bytes, publication: Publication) -> None:
         self.unacked += 1
+        self.stream.memory.used_bytes += len(body) + MESSAGE_OVERHEAD_BYTES
         message = Message(number, publication, body, PRIORITY_DEFAULT, deliveries=1)
         self.consumer.lend(number, Unacked(message, self))
 
     def _publication(self, head: Head, now: float) -> Publication:
         return Publication(self.stream.destination, head, [], now, NEVER)
+
+
+def _cost_of(run: StreamRun) -> int:
+    """Return the memory of a run that was read from the store."""
+    return sum(map(len, run.bodies)) + READ_OVERHEAD_BYTES * len(run.bodies)

@@ -54,6 +54,7 @@ class Retention:
 class StreamAppended(WrittenAgain):
     """The effect of storing messages of a stream: readers see them."""
 
+    name: str
     stream: Stream
     run: StreamRun
     is_urgent: bool
@@ -180,11 +181,11 @@ class Streams:
         # Never backwards, even if the wall clock is set back: times are searched by bisection.
         stream.stamped_ms = max(stream.stamped_ms, self.wall.ms(now))
         run = StreamRun(stream.coming, head, bodies, stream.stamped_ms)
-        stream.coming = run.end
         if self.log is None:
             stream.show(run)
         else:
-            self._write(self.log, StreamAppended(stream, run, is_urgent, sender))
+            self._write(self.log, StreamAppended(stream.name, stream, run, is_urgent, sender))
+        stream.coming = run.end
         return run.first
 
     def _write(self, log: Log, effect: StreamAppended) -> None:
@@ -195,20 +196,20 @@ class Streams:
         log.when_safe(effect)
 
     def again(self, effects: Sequence[WrittenAgain]) -> None:
-        """Write messages again that a failure of the store interrupted, without gaps in offsets.
+        """Write the last messages of streams again, without gaps in offsets.
 
         Messages with a sender are dropped: it got an ERROR.
         """
         interrupted = [each for each in effects if isinstance(each, StreamAppended)]
-        for stream in {effect.stream: None for effect in interrupted}:
-            stream.coming = stream.next
+        for effect in reversed(interrupted):
+            effect.stream.coming = effect.run.first
         for effect in interrupted:
             if effect.client is None and self.log is not None:
                 run, stream = effect.run, effect.stream
                 if run.first != stream.coming:
                     run = StreamRun(stream.coming, run.head, run.bodies, run.written_ms)
                 stream.coming = run.end
-                self._write(self.log, StreamAppended(stream, run, effect.is_urgent))
+                self._write(self.log, StreamAppended(stream.name, stream, run, effect.is_urgent))
 
     # Reading.
 

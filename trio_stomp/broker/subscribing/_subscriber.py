@@ -367,7 +367,8 @@ class Subscriptions:
             for name, pattern in subscription.targets:
                 self.destinations.remove(subscription, name, pattern)
         elif subscription.tag.endswith(ID_MARK):
-            consumer.take_all()
+            for unacked in consumer.take_all():
+                unacked.queue.settle(unacked.message)
             self.queues.leave(consumer)
         elif isinstance(binding, Binding):
             self.bindings.leave(consumer, binding, now)

@@ -183,11 +183,7 @@ class Bindings:
         if not self._fits(binding, len(bodies), size):
             return False
         storage = self.queues.storage
-        if (
-            not first
-            and storage is not None
-            and storage.lacks_room(queue, origin, len(bodies), size)
-        ):
+        if not first and storage and storage.lacks_room(queue, origin, len(bodies), size):
             return False
         if not charge(self.memory, origin.head, len(bodies), size, binding.quota):
             return False
@@ -203,7 +199,17 @@ class Bindings:
         """Return whether messages fit the limits of a binding's queue, regardless of memory."""
         queue = binding.queue
         bound = 0 if binding.durable else self.policies.max_backlog_bytes
-        return queue.fits(count, size) and not (bound and queue.size + size > bound)
+        fits = queue.fits_now if self._policy_of(queue) == DROP_OLDEST else queue.fits
+        return fits(count, size) and not (bound and queue.size + size > bound)
+
+    def _policy_of(self, queue: Queue) -> str:
+        return queue.destination.slow_consumer or self.policies.slow_consumer
+
+    def make_room(self, queue: Queue, count: int, size: int, _now: float) -> None:
+        """Drop old messages, by policy, for stored ones that enter a durable subscription."""
+        drops = self._policy_of(queue) == DROP_OLDEST
+        while drops and not queue.fits_now(count, size) and queue.drop_oldest() is not None:
+            self._count_drop(queue.destination)
 
     def _could_take(self, binding: Binding, size: int) -> bool:
         """Return whether a body of ``size`` bytes would fit into a binding's queue if empty."""
@@ -219,7 +225,7 @@ class Bindings:
     def making_room(self, binding: Binding, publication: Publication) -> Work:
         """Drop a binding's oldest messages, by policy and one in each step, until others fit."""
         queue, bodies = binding.queue, publication.bodies
-        if (queue.destination.slow_consumer or self.policies.slow_consumer) != DROP_OLDEST:
+        if self._policy_of(queue) != DROP_OLDEST:
             return
         head, count, largest = publication.head, len(bodies), max(map(len, bodies))
         size = sum(map(len, bodies))
@@ -237,7 +243,7 @@ class Bindings:
     def _put_or_drop(self, binding: Binding, origin: Publication, body: bytes, number: int) -> bool:
         """Queue one message, or apply the policy if it does not fit. False = dropped."""
         queue = binding.queue
-        policy = queue.destination.slow_consumer or self.policies.slow_consumer
+        policy = self._policy_of(queue)
         while True:
             if self._put(binding, origin, [body], number):
                 return True

@@ -106,6 +106,8 @@ class LastValues:
         sender = publication.sender if publication.is_stored or log.is_atomic else None
         before = destination.retained_id
         with log.atomically(must_retry=sender is None):
+            if sender is not None:
+                log.when_safe(_LastValueEffect(sender, self.destinations, destination, before))
             if destination.retained_id:
                 log.finish(destination.retained_id)
                 destination.retained_id = 0
@@ -114,8 +116,6 @@ class LastValues:
                 key = PLACE + destination.name
                 keeper.id = self.storage.put_aside(key, publication, last, keeper.owner)
                 destination.retained_id = keeper.id
-        if sender is not None:
-            log.when_safe(_LastValueEffect(sender, self.destinations, destination, before))
         return publication.is_stored
 
     def keep(self, publication: Publication, change: str, keeper: LastValueOwner) -> None:

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 import trio
 
-from trio_stomp.base import OptionError
+from trio_stomp.base import OptionError, first_of
 from trio_stomp.cli._arguments import PROGRAM, parse
 from trio_stomp.cli._banner import banner
 from trio_stomp.cli._log import gather_lines, set_up_log
@@ -82,6 +82,12 @@ def main(argv: Sequence[str]) -> int:
         return _failed(error, NO_ADDRESS)
     except OptionError as error:
         return _failed(error, BAD_OPTION)
+    except BaseExceptionGroup as group:
+        _, others = group.split((StoreError, OptionError))
+        if others is not None:
+            raise
+        first = first_of(group)  # of a node that ends after its start
+        return _failed(first, BAD_OPTION if isinstance(first, OptionError) else NO_ADDRESS)
     return STOPPED
 
 
@@ -95,7 +101,7 @@ def _make_directory(path: str) -> None:
             ) from error
 
 
-def _failed(error: Exception, code: int) -> int:
+def _failed(error: BaseException, code: int) -> int:
     sys.stderr.write(f"{PROGRAM}: error: {error}\n")
     return code
 

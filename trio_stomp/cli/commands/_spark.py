@@ -92,7 +92,7 @@ def make_parser() -> Parser:
 def _add_stream(parser: argparse.ArgumentParser) -> None:
     add = parser.add_argument
     add("--format", choices=("delta", "parquet"), default="", help="of new tables (default: delta)")
-    add("--checkpoint", default="", help="one for each stream (default: ROOT/checkpoint)")
+    add("--checkpoint", default="", help="one for each stream (default: in ROOT/checkpoints)")
     add_source(parser)
     add("--stream", default="/stream/DIAG", help="the stream to read (default: /stream/DIAG)")
     add("--starting", help="for a new checkpoint: earliest (default), latest, or an offset")

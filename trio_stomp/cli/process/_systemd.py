@@ -36,7 +36,7 @@ def watchdog_s(environment: Mapping[str, str] = os.environ) -> float:
     """Return the watchdog's interval in seconds, or 0 if there is no watchdog."""
     interval_us = environment.get(WATCHDOG, "")
     pid = environment.get("WATCHDOG_PID", str(os.getpid()))
-    if not interval_us.isdigit() or pid != str(os.getpid()):
+    if not interval_us.isdecimal() or pid != str(os.getpid()):
         return 0.0
     return int(interval_us) / 1_000_000
 
@@ -60,7 +60,7 @@ def handed_over(environment: Mapping[str, str] = os.environ) -> list[trio.Socket
       OSError: one of them is not a listening socket.
     """
     count = environment.get(LISTEN, "")
-    if not count.isdigit() or environment.get("LISTEN_PID", "") != str(os.getpid()):
+    if not count.isdecimal() or environment.get("LISTEN_PID", "") != str(os.getpid()):
         return []
     raw = [socket.socket(fileno=FIRST_FD + offset) for offset in range(int(count))]
     return [trio.SocketListener(trio.socket.from_stdlib_socket(each)) for each in raw]

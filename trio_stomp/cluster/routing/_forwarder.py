@@ -14,15 +14,14 @@ import trio
 from attrs import define, field
 
 from trio_stomp.base import ANONYMOUS, Identity, noop
-from trio_stomp.broker.forwarding import Forward, Forwards
-from trio_stomp.broker.headers import DEDUP_HEADERS
+from trio_stomp.broker.forwarding import FORWARD, Forward, Forwards
 from trio_stomp.cluster._dial import Contact
 from trio_stomp.cluster._gate import Gate
 from trio_stomp.cluster.routing import _link
 from trio_stomp.cluster.routing._frames import FrameCutter, Piece, closed, encode_lead
 from trio_stomp.cluster.routing._link import heart_beat
 from trio_stomp.cluster.routing._placement import Placement
-from trio_stomp.frames import CONNECT, DISCONNECT, OPENING, SEND, V1_2, encode_frame
+from trio_stomp.frames import CONNECT, DEDUP_HEADERS, DISCONNECT, OPENING, SEND, V1_2, encode_frame
 from trio_stomp.transport import Voucher, relay_header
 
 logger = logging.getLogger("trio_stomp")
@@ -35,10 +34,8 @@ LINGER_S = 1.0
 """How long a connection is kept without messages, if others do not need its place."""
 RETRY_S = 0.5
 READ_BYTES = 64 * 1024
+_ID = FORWARD.encode()
 _DISCONNECT = closed(encode_lead(DISCONNECT, (), V1_2))
-
-
-_ID = DEDUP_HEADERS[0].encode()
 
 
 class Refused(Exception):
@@ -171,7 +168,7 @@ class Lane:
 
         Checkpoint: always. Cancel: messages may be sent and unconfirmed.
         """
-        secret, voucher = contact.secret.encode(), Voucher(self.owner)
+        secret, voucher = contact.secret.encode(), Voucher(self.owner, is_forwarder=True)
         headers = ("accept-version", "1.2"), ("heart-beat", heart_beat(sends=False))
         connect = encode_frame(CONNECT, headers, OPENING)
         await stream.send_all(relay_header("127.0.0.1", 0, "off", secret, voucher) + connect)

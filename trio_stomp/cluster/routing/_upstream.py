@@ -1,6 +1,5 @@
 """A client's session at the owner of one partition."""
 
-import logging
 from collections import deque
 from collections.abc import Sequence
 from functools import partial
@@ -22,8 +21,6 @@ if TYPE_CHECKING:
     from trio_stomp.base import MemoryBudget
     from trio_stomp.broker import Client, Outbox
     from trio_stomp.cluster.routing._route import Awaited
-
-logger = logging.getLogger("trio_stomp")
 
 HIGH_BYTES = 256 * 1024
 """With more output than this for an owner, nothing is read from the client."""
@@ -185,11 +182,16 @@ class Upstream:
                 await self.gate.relay(self._speak, self._meet)
         except* (trio.BrokenResourceError, OSError):
             pass
-        except* Exception:
-            logger.exception("a bug in the router ends the session of %s", self.client.remote)
+        except* Exception as errors:
+            self.turns.call_soon(partial(self._tell, errors))
         finally:
             self._link = None
             self.turns.call_soon(partial(self.host.lost, self))
+
+    def _tell(self, bug: Exception, _: float) -> None:
+        """Raise a bug in a turn, where bugs are logged and counted."""
+        remote = self.client.remote
+        raise RuntimeError(f"a bug in the router ended the session of {remote}") from bug
 
     async def _speak(self, stream: trio.abc.HalfCloseableStream, contact: Contact) -> None:
         link = await open_remote(self, stream, contact)

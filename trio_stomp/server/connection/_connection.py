@@ -18,7 +18,7 @@ from trio_stomp.server.connection._login import log_in
 from trio_stomp.server.connection._opening import Opening
 from trio_stomp.server.connection._reader import Reader
 from trio_stomp.server.connection._shared import ConnectionShared
-from trio_stomp.server.io import Batch, ConnectionEnd, Outbox
+from trio_stomp.server.io import CONNECTION, Batch, ConnectionEnd, Outbox
 from trio_stomp.transport import WebSocketCodec, Wire
 
 if TYPE_CHECKING:
@@ -212,6 +212,10 @@ class Connection:
         """Pause before the next read, because the last batch filled an outbox."""
         self.reader.throttle_next_read = True
 
+    def finish(self, batch: Batch, apply_s: float) -> None:
+        """Note what a batch has cost."""
+        self.reader.finish(batch.size, batch.expected_s, batch.decode_s + apply_s)
+
     def release(self) -> None:
         """Note that the core has released the client."""
         self.lifecycle.release()
@@ -257,27 +261,48 @@ class Connection:
             except trio.BrokenResourceError:
                 lifecycle.end(CloseReason.CONNECTION_LOST)
             except Exception:
-                logger.exception("%s: a bug in the broker ends this connection", link.remote)
+                text = "%s: a bug in the broker ends this connection"
+                link.shared.bugs.note(CONNECTION, text, link.remote)
                 lifecycle.fail(internal_error())
 
     async def _receive(self, data: bytes) -> None:
-        """Decode ``data``, and pass the events to the dispatcher.
+        """Decode ``data`` slice by slice, and pass the events to the dispatcher.
 
-        Checkpoint: if it waits for room.
+        Checkpoint: if it waits for its turn or for room.
         """
-        now = trio.current_time()
+        received_at = trio.current_time()
         reader, session = self.reader, self.link.session
-        events = reader.decode(data, now)
-        if not self.lifecycle.is_open and session.state is not State.OPENING:
-            events = await log_in(self.link, self.lifecycle, self.deadlines, events)
-            self._note_open(events)
-        elif session.codecs.reopens:
-            events = await log_in(self.link, self.lifecycle, self.deadlines, events)
-        if events:
+        is_first = True
+        while is_first or session.has_more:
             if reader.throttle_next_read:
                 await reader.slow_down()
-            batch = Batch(self, events, reader.count(events), len(data), now)
-            await self.link.shared.inbox.put_batch(batch)
+            expected_s = await reader.wait_turn(len(data))
+            began = trio.current_time()
+            try:
+                events = reader.decode(data, received_at)
+            except BaseException:
+                reader.finish(0, expected_s, 0.0)  # others wait for it
+                raise
+            decode_s = trio.current_time() - began
+            is_opening = not self.lifecycle.is_open and session.state is not State.OPENING
+            if is_opening or session.codecs.reopens or not events:
+                reader.finish(len(data), expected_s, decode_s)  # a login may take long
+                expected_s = decode_s = 0.0
+                events = await log_in(self.link, self.lifecycle, self.deadlines, events)
+            if is_opening:
+                self._note_open(events)
+            if events:
+                batch = Batch(
+                    self,
+                    events,
+                    frames=reader.count(events),
+                    size=len(data),
+                    received_at=received_at,
+                    expected_s=expected_s,
+                    decode_s=decode_s,
+                )
+                await self.link.shared.inbox.put_batch(batch)
+            is_first, data = False, b""
 
     def _note_open(self, events: "Sequence[Event]") -> None:
         self.lifecycle.open()

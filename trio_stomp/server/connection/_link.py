@@ -96,6 +96,7 @@ class Link:
         if voucher is not None:
             self.vouched, self.client.transport = voucher.identity, voucher.transport
             self.client.session_id = voucher.session or self.client.session_id
+            self.client.is_forwarder = voucher.is_forwarder
             self.session.is_relayed = True
 
     def encrypt(self, wire: TlsWire) -> None:

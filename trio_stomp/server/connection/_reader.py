@@ -8,9 +8,10 @@ from attrs import define
 
 from trio_stomp.base import CloseReason, ProtocolError
 from trio_stomp.frames import FrameRun
-from trio_stomp.protocol import Event, Subscribed, Unsubscribed
+from trio_stomp.protocol import Event
 from trio_stomp.server.connection._lifecycle import Lifecycle
 from trio_stomp.server.connection._link import Link
+from trio_stomp.server.io import Owner
 
 if TYPE_CHECKING:
     from trio_stomp.transport import WebSocketCodec
@@ -26,10 +27,17 @@ consumer that reads 10 MB/s can then follow a stream of the largest bodies."""
 MEMORY_WAIT_S = 2.0
 """Longest wait of a producer for free memory; then a little is read in any case."""
 FIRST_BYTES = 8 * 1024
-"""Read size for new and subscribing clients: one SUBSCRIBE costs as much as 30 messages, so that
-64 KiB of them delayed other clients by 50 ms."""
-MANY_SUBSCRIPTIONS = 16
-"""SUBSCRIBEs and UNSUBSCRIBEs in one read that make the next reads small."""
+"""Read size for new clients."""
+SLICE_WORK = 4096
+"""The work (``FrameDecoder.receive_data``) of one slice: up to 2 ms, whatever is sent."""
+SLICE_S = 0.003
+"""Expected cost of a slice at most, so that two are always on their way: one is decoded while the
+other is applied, however busy the machine is."""
+NEW_BYTE_S = 0.5e-6
+"""Expected cost of a byte of a new connection, which may be among many that come at once."""
+BYTE_S = 20e-9
+"""Expected cost of a byte at least: a connection may be cheap at first, to send what is dear later
+together with many others."""
 RECEIVE_BYTES = 64 * 1024
 BULK_BYTES = 256 * 1024
 """Read size for peers that send large frames: bodies of 100 KB cost a tenth to a third less. As
@@ -39,7 +47,6 @@ BULK_SHARE = 16
 """If incomplete frames take more than this part of the memory (1/16), all reads are small."""
 HELD_SHARE = 4
 """Incomplete frames of all connections may take this part of the memory: 1/4."""
-_SUBSCRIBING = frozenset({Subscribed, Unsubscribed})
 
 
 @define(eq=False, repr=False)
@@ -65,6 +72,12 @@ class Reader:
     """The answer to the peer's Close frame, kept until all data is sent: none may follow it."""
     incomplete_bytes: int = 0
     """Bytes of an incomplete frame, as charged to the memory."""
+    read_s: float = 0.0
+    """Its use of reading, if it shares with no other connection (``io.ReadTurns``)."""
+    _cost_s: float = 0.0
+    """What slices have cost lately, in seconds: the largest, halved with each slice."""
+    _byte_s: float = NEW_BYTE_S
+    """The same for a byte of a read."""
     _may_read: trio.Event | None = None
     """Set when a queue lets a paused producer continue; None = it is not paused."""
     _read_before: int = 0
@@ -177,8 +190,33 @@ class Reader:
             if self.link.client.subscriptions or now >= until:
                 return
 
+    async def wait_turn(self, size: int) -> float:
+        """Wait for a turn to decode ``size`` bytes, or a rest.
+
+        Returns:
+          The expected cost in seconds, for ``finish``.
+
+        Checkpoint: if it has to wait. Cancel: as for ``slow_down``.
+        """
+        expected_s = min(SLICE_S, max(self._cost_s, size * self._byte_s))
+        await self.link.shared.inbox.turns.wait(self._owner(), expected_s)
+        return expected_s
+
+    def finish(self, size: int, expected_s: float, cost_s: float) -> None:
+        """Note what a slice, the first of ``size`` bytes, has cost, and what was expected."""
+        self._cost_s = max(cost_s, self._cost_s / 2)
+        if size:
+            self._byte_s = max(BYTE_S, min(NEW_BYTE_S, max(cost_s / size, self._byte_s / 2)))
+        self.link.shared.inbox.turns.finish(self._owner(), expected_s, cost_s)
+
+    def _owner(self) -> Owner:
+        """Return whose share of reading it uses: its user's or network's, or its own."""
+        client = self.link.client
+        has_others = client.network or client.identity.name
+        return client.quota if has_others and client.quota is not None else self
+
     def decode(self, data: bytes, now: float) -> list[Event]:
-        """Decode bytes, and charge the bytes of an incomplete frame.
+        """Decode a slice of bytes, and charge the bytes of an incomplete frame.
 
         Too large a frame sets the connection's pending error, and a violation of the WebSocket
         protocol its reason.
@@ -192,15 +230,16 @@ class Reader:
         size = len(data)
         if link.websocket is not None:
             data = self._unwrap(link.websocket, data, now)
-        events = link.session.receive_data(data)
+        events = link.session.receive_data(data, SLICE_WORK)
         held = link.session.decoder.buffered_bytes
         if link.websocket is not None and link.websocket.is_in_frame:
             held += link.websocket.statistics().buffered_bytes
         if held != self.incomplete_bytes:
             self.hold(held)
         if size >= FIRST_BYTES:
-            has_frames = bool(events) or held > 0  # and is no flood of heart-beats
-            self.read_bytes = _next_room(self.read_bytes, events, size, has_frames)
+            # A flood of heart-beats has no frames, and what comes in slices is not bulk.
+            may_grow = (bool(events) or held > 0) and not link.session.has_more
+            self.read_bytes = _next_room(self.read_bytes, events, size, may_grow)
         return events
 
     def room(self) -> int:
@@ -266,13 +305,11 @@ class Reader:
         return payload
 
 
-def _next_room(room: int, events: list[Event], size: int, has_frames: bool) -> int:
+def _next_room(room: int, events: list[Event], size: int, may_grow: bool) -> int:
     """Return the size of the next read, after one that returned ``size`` of ``room`` bytes."""
-    if sum([type(event) in _SUBSCRIBING for event in events]) >= MANY_SUBSCRIPTIONS:
-        return FIRST_BYTES
     if size < min(room, RECEIVE_BYTES):
         return room  # the socket was drained
-    is_bulk = has_frames and _count(events) * BULK_FRAME_BYTES <= size
+    is_bulk = may_grow and _count(events) * BULK_FRAME_BYTES <= size
     return BULK_BYTES if is_bulk and size >= RECEIVE_BYTES else RECEIVE_BYTES
 
 

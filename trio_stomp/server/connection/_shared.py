@@ -9,7 +9,7 @@ from attrs import define, field
 from trio_stomp.server._limits import ServerLimits
 from trio_stomp.server._watchdog import Watchdog
 from trio_stomp.server.connection._web_pages import Pages
-from trio_stomp.server.io import Inbox, Outbox
+from trio_stomp.server.io import Bugs, Inbox, Outbox
 from trio_stomp.transport import TlsBox, WebSocketCodec
 
 if TYPE_CHECKING:
@@ -59,6 +59,7 @@ class ConnectionShared:
 
     limits: ServerLimits
     inbox: Inbox
+    bugs: Bugs
     memory: "MemoryBudget"
     watchdog: Watchdog
     pages: Pages

@@ -10,6 +10,7 @@ from trio_stomp.base import CloseReason, noop, value
 from trio_stomp.frames import FrameRun
 from trio_stomp.protocol import Event
 from trio_stomp.server._limits import ServerLimits
+from trio_stomp.server.io._read_turns import ReadTurns
 from trio_stomp.server.io._source import Source
 
 _CAPACITY = 256
@@ -18,13 +19,20 @@ _CAPACITY = 256
 
 @value(eq=False, repr=False)
 class Batch:
-    """The events that one read of a connection was decoded to."""
+    """Events that a connection has sent, at most those of one read.
+
+    Args:
+      expected_s: What it was expected to cost, as it was admitted (``ReadTurns``), in seconds.
+      decode_s: What decoding has cost.
+    """
 
     source: Source
     events: Sequence[Event]
     frames: int
     size: int
     received_at: float
+    expected_s: float = 0.0
+    decode_s: float = 0.0
 
 
 @value(eq=False, repr=False)
@@ -57,6 +65,8 @@ class Inbox:
     frames: int = 0
     bytes: int = 0
     dropped: int = 0
+    turns: ReadTurns = field(init=False)
+    """Keeps the queue short, and readers in turn."""
     _sender: "trio.MemorySendChannel[Item]" = field(init=False)
     _receiver: "trio.MemoryReceiveChannel[Item]" = field(init=False)
     _turnstile: trio.StrictFIFOLock = field(factory=trio.StrictFIFOLock)
@@ -66,6 +76,7 @@ class Inbox:
 
     def __attrs_post_init__(self) -> None:
         self._sender, self._receiver = trio.open_memory_channel[Item](_CAPACITY)
+        self.turns = ReadTurns(self.wake)
 
     async def put_batch(self, batch: Batch) -> None:
         """Add a batch; while the queue is full, wait in order of arrival.
@@ -154,6 +165,7 @@ class Inbox:
         self._is_abandoned = True
         self._receiver.close()
         self._room.unpark_all()
+        self.turns.abandon()
 
     def _took(self, item: Item) -> Item:
         if type(item) is Batch:
@@ -185,4 +197,12 @@ class Inbox:
                 self.dropped += len(event.bodies)
             else:
                 remaining.append(event)
-        return Batch(batch.source, remaining, 0, 0, batch.received_at)
+        return Batch(
+            batch.source,
+            remaining,
+            frames=0,
+            size=0,
+            received_at=batch.received_at,
+            expected_s=batch.expected_s,
+            decode_s=batch.decode_s,
+        )

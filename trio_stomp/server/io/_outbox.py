@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator
 import trio
 from attrs import define, field
 
-from trio_stomp.base import CloseReason, noop
+from trio_stomp.base import BrokenInvariant, CloseReason, noop
 from trio_stomp.broker import Delivery
 from trio_stomp.server.io._framing import JOIN_BYTES as JOIN_BYTES
 from trio_stomp.server.io._framing import Framing
@@ -192,8 +192,11 @@ class Outbox:
         """Return whether a source that can wait may deliver more now."""
         if self.is_closed:
             return False
-        if self.waiting_bytes < self.shared.low_water_bytes:
-            return True
+        shared = self.shared
+        if self.waiting_bytes < shared.low_water_bytes:
+            if shared.has_room_for(self.waiting_bytes):
+                return True
+            shared.starved[self] = None
         self._wants_room = True
         return False
 
@@ -325,6 +328,7 @@ class Outbox:
         self.owner = None
         self.shared.touched.discard(self)
         self.shared.blocked.discard(self)
+        self.shared.starved.pop(self, None)
         self.on_blocked = self.on_room = noop
         self.on_close = self.on_pause = noop
 
@@ -421,6 +425,7 @@ class Outbox:
 
     def _offer_room(self) -> None:
         """Call a refused source as soon as there is room again."""
+        self.shared.feed()
         if self._wants_room and self.waiting_bytes < self.shared.low_water_bytes:
             self._wants_room = False
             self.on_room()
@@ -429,6 +434,8 @@ class Outbox:
         """Release the charge for bytes that are no longer queued."""
         self.waiting_bytes -= size
         self.shared.memory.give(size)
+        if self.waiting_bytes < 0:
+            raise BrokenInvariant("outbox", f"{self.waiting_bytes} bytes wait, after {size} left")
 
     def _block(self, now: float) -> None:
         """Wake or start the writer, because output waits."""

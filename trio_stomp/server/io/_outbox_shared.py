@@ -1,6 +1,7 @@
 """Shared state of a broker's outboxes: budget, limits, and the outboxes to be published."""
 
 from collections.abc import Callable
+from itertools import islice
 from typing import TYPE_CHECKING
 
 from attrs import define, field
@@ -12,6 +13,8 @@ from trio_stomp.server._clock import Clock
 if TYPE_CHECKING:
     from trio_stomp.server.io._outbox import Outbox
 
+FREE_SHARE = 8
+FED_AT_ONCE = 16
 LOW_WATER_BYTES = 256 * 1024
 """Below this, or half of the limit, a source that can wait gives more."""
 
@@ -38,6 +41,9 @@ class OutboxShared:
     """Open connections with input or output since the last statistics. Heart-beats do not count."""
     blocked: "set[Outbox]" = field(factory=set)
     """Outboxes with waiting output for their writers."""
+    starved: "dict[Outbox, None]" = field(factory=dict)
+    """Outboxes whose sources wait for memory, not for their own peer. The first has waited
+    longest."""
     strained: int = 0
     """Number of times that a stage found an outbox more than three quarters full."""
     expired: int = 0
@@ -51,6 +57,27 @@ class OutboxShared:
     def is_strained(self) -> bool:
         """Return whether an outbox is more than three quarters full."""
         return any(each.waiting_bytes > self.strain_bytes for each in self.blocked)
+
+    def has_room_for(self, waiting_bytes: int) -> bool:
+        """Return whether an outbox with ``waiting_bytes`` may get more from a source that can wait.
+
+        Each may have an eighth of what is free, so something is always left for one more, however
+        many peers do not read. The last tenth of the memory is for outboxes that are empty. Beyond
+        the limit one goes on if no other has anything: what fills the memory may be what it gets.
+        """
+        memory = self.memory
+        free = memory.limit_bytes * 9 // 10 - memory.charged_bytes
+        if waiting_bytes:
+            return waiting_bytes * FREE_SHARE < free
+        return memory.used_bytes < memory.limit_bytes or not self.blocked
+
+    def feed(self) -> None:
+        """Let some of the sources go on that wait for memory, if there is some."""
+        for outbox in list(islice(self.starved, FED_AT_ONCE)):
+            if not self.has_room_for(outbox.waiting_bytes):
+                return
+            del self.starved[outbox]
+            outbox.on_room()
 
     def __attrs_post_init__(self) -> None:
         self.strain_bytes = self.limit_bytes * 3 // 4

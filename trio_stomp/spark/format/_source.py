@@ -40,7 +40,8 @@ Offset = dict[str, str | int]
 """The position that Spark stores for a query, compared as text, so the order of keys matters.
 
 ``epoch``, ``offset``: the next message to be read. ``next``: the end of the stream at that time;
-if the epoch is lost, messages up to it are known to have existed. ``at``: the time.
+if the epoch is lost, messages up to it are known to have existed. ``at``: the time. ``stream``: the
+stream, which those of an earlier version lack.
 """
 
 MIN_PARTITION_ROWS = 5_000
@@ -205,7 +206,7 @@ class StompStreamReader(
     def initialOffset(self) -> Offset:
         """Return the start of a query without a checkpoint."""
         bounds = self.client.bounds()
-        return _offset(bounds.epoch, self.locate(self.options.starting, bounds), bounds.next)
+        return self._offset(bounds.epoch, self.locate(self.options.starting, bounds), bounds.next)
 
     def getDefaultReadLimit(self) -> ReadLimit:
         """Return ``maxOffsetsPerTrigger`` as Spark's limit."""
@@ -216,7 +217,12 @@ class StompStreamReader(
         self._target = self.client.bounds()
 
     def latestOffset(self, start: Offset, limit: ReadLimit) -> Offset:
-        """Return the end of the next micro-batch, or ``start`` if there are no new messages."""
+        """Return the end of the next micro-batch, or ``start`` if there are no new messages.
+
+        Raises:
+          StreamError: ``start`` is an offset of another stream.
+        """
+        self._check(start)
         self._latest = bounds = self.client.bounds()
         if self._target is not None:
             # If the epoch was lost meanwhile, the end is that of the new one.
@@ -233,7 +239,7 @@ class StompStreamReader(
             end = self._within(bounds, max(at, bounds.first), end)
         if same and end <= at:
             return start
-        return _offset(bounds.epoch, end, bounds.next)
+        return self._offset(bounds.epoch, end, bounds.next)
 
     def _within(self, bounds: Bounds, at: int, end: int) -> int:
         """Return the end of about ``maxBytesPerTrigger`` from ``at`` on: at least one message."""
@@ -244,10 +250,17 @@ class StompStreamReader(
 
     def reportLatestOffset(self) -> Offset | None:
         """Return the end of the stream at the last ``latestOffset``, for progress reports."""
-        return self._latest and _offset(self._latest.epoch, self._latest.next, self._latest.next)
+        latest = self._latest
+        return latest and self._offset(latest.epoch, latest.next, latest.next)
 
     def partitions(self, start: Offset, end: Offset) -> list[Range]:
-        """Return the ranges between two offsets, the same on every call."""
+        """Return the ranges between two offsets, the same on every call.
+
+        Raises:
+          StreamError: they are offsets of another stream.
+        """
+        for each in (start, end):
+            self._check(each)
         epoch, planned_at = str(end["epoch"]), str(end["at"])
         if epoch == start["epoch"]:
             return self.divided(epoch, int(start["offset"]), int(end["offset"]), planned_at)
@@ -255,9 +268,18 @@ class StompStreamReader(
         lost = Range(str(start["epoch"]), lo, max(lo, int(start["next"])), planned_at)
         return [lost, *self.divided(epoch, 0, int(end["offset"]), planned_at)]
 
+    def _offset(self, epoch: str, offset: int, following: int) -> Offset:
+        position: Offset = {"epoch": epoch, "offset": offset, "next": following, "at": _now()}
+        return position | {"stream": self.options.stream_address.stream}
 
-def _offset(epoch: str, offset: int, following: int) -> Offset:
-    return {"epoch": epoch, "offset": offset, "next": following, "at": _now()}
+    def _check(self, offset: Offset) -> None:
+        """Refuse the offset of another stream, whose epoch would be taken for a lost one."""
+        own = self.options.stream_address.stream
+        if (other := offset.get("stream", own)) != own:
+            raise StreamError(
+                f"the checkpoint is of {other}, not of {own}: give each stream a checkpoint of its"
+                " own (checkpointLocation, or --checkpoint)"
+            )
 
 
 def _now() -> str:

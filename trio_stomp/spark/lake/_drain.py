@@ -12,10 +12,7 @@ from trio_stomp.spark._rows import RowBuilder, heading
 from trio_stomp.spark.lake._store import Store
 from trio_stomp.spark.lake._writer import (
     MESSAGES,
-    PROGRESS_TABLE,
     Writer,
-    previous_epoch,
-    source_of,
 )
 
 
@@ -40,8 +37,8 @@ class Drain:
         broker_id: str = "",
     ) -> None:
         self.writer = Writer(store, client.stream_address.stream, broker_id, table)
-        self._client, self._store = client, store
-        self._layout, self._broker_id, self._epoch = layout or Layout.of("binary"), broker_id, ""
+        self._client = client
+        self._layout, self._epoch = layout or Layout.of("binary"), ""
 
     def run(self) -> Bounds:
         """Read what is there now, and return the bounds of the stream up to which it was read.
@@ -54,11 +51,7 @@ class Drain:
         bounds = self._client.bounds()
         if bounds.first == bounds.next:
             return bounds
-        if self.writer.is_statistics and self._epoch != bounds.epoch:
-            self._begin(bounds)
-        at = self._store.next(PROGRESS_TABLE, source_of(self._broker_id, bounds.epoch))
-        if at is None:
-            self._note_lost_epoch(bounds.epoch)
+        at = self.begin(bounds)
         # A stream that nobody has read yet has lost nothing.
         lo = bounds.first if at is None else at
         if lo < bounds.next:
@@ -72,11 +65,25 @@ class Drain:
         self.writer.flush()
         return bounds
 
-    def _begin(self, bounds: Bounds) -> None:
-        """Learn the broker of an epoch from its first message."""
-        for messages in self._client.read(bounds.epoch, bounds.first, bounds.first + 1):
-            (broker_id,) = texts([heading(messages[0][3])[0]]).to_pylist()
-            self._broker_id, self._epoch = broker_id or "", bounds.epoch
+    def begin(self, bounds: Bounds) -> int | None:
+        """Return how far the tables have a stream that is not empty; None = nothing is there.
+
+        Then the row for the end of the epoch before is in the next commit, if there was one.
+
+        Raises:
+          StreamError: the broker refuses.
+          StreamAway: the broker is away.
+          LakeError: the storage refuses.
+        """
+        if self.writer.is_statistics and self._epoch != bounds.epoch:
+            # The first message tells the broker.
+            for messages in self._client.read(bounds.epoch, bounds.first, bounds.first + 1):
+                (broker_id,) = texts([heading(messages[0][3])[0]]).to_pylist()
+                self.writer.broker_id, self._epoch = broker_id or "", bounds.epoch
+        at = self.writer.position(bounds.epoch)
+        if at is None:
+            self._note_lost_epoch(bounds.epoch)
+        return at
 
     def _rows(self, bounds: Bounds, lo: int) -> Iterator[pa.RecordBatch]:
         """Yield the messages from ``lo`` on, with a row for those that are lost."""
@@ -92,15 +99,16 @@ class Drain:
 
     def _note_lost_epoch(self, epoch: str) -> None:
         """Add a row for the end of the epoch that this broker's stream had before."""
-        before = previous_epoch(self._store, self.writer.stream, self._broker_id, epoch)
+        before = self.writer.previous_epoch(epoch)
         if before is not None:
-            rows = self._builder(*before)
-            rows.gap(before[1], EPOCH)
+            at = self.writer.position(before) or 0
+            rows = self._builder(before, at)
+            rows.gap(at, EPOCH)
             for gap in rows.flush():
                 self.writer.add(gap)
 
     def _builder(self, epoch: str, lo: int) -> MessageBuilder:
         stream, now = self.writer.stream, datetime.now(UTC).isoformat()
         if self.writer.is_statistics:
-            return RowBuilder(stream, epoch, lo, planned_at=now, broker_id=self._broker_id)
+            return RowBuilder(stream, epoch, lo, planned_at=now, broker_id=self.writer.broker_id)
         return MessageBuilder(self._layout, stream, epoch, lo, planned_at=now, is_strict=False)

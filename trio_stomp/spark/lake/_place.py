@@ -3,13 +3,18 @@
 import contextlib
 import os
 import shutil
+from hashlib import sha256
 from typing import Self
+from urllib.parse import quote
 
 import pyarrow.fs as fs
 from attrs import frozen
 
 ROOM_BYTES = 320 << 20
 """A commit (64 MB), and a merged file (256 MB), which is written before its parts are deleted."""
+
+NAME_LENGTH = 180
+"""Most characters of a file's name that tells what the file is of."""
 
 FULL = "No space left"
 FREE_SOME = "free some, or name another place with --root"
@@ -132,6 +137,14 @@ class Place:
             f"{self.uri} is not writable: {line_of(error)}; name another place with --root, or give"
             " this user the right to write there"
         )
+
+
+def file_name(text: str) -> str:
+    """Return a text as a part of a file's name: a long one as its beginning and a digest."""
+    name = quote(text, safe="@")
+    if len(name) <= NAME_LENGTH:
+        return name
+    return f"{name[: NAME_LENGTH // 2]}-{sha256(name.encode()).hexdigest()}"
 
 
 def in_spark(uri: str) -> str:

@@ -1,6 +1,6 @@
 """Tables of files: Delta Lake, or plain Parquet for those who want nothing else.
 
-Either keeps the position of each source (an epoch of a broker's stream) in each table, in the same
+Either keeps the position in each source (an epoch of a broker's stream) in each table, in the same
 atomic step as the rows. So whoever writes the same messages again, after a kill or beside another
 writer, leaves out those that a table has.
 """
@@ -8,8 +8,7 @@ writer, leaves out those that a table has.
 import os
 import re
 from collections.abc import Callable, Mapping
-from typing import Any, Protocol
-from urllib.parse import quote, unquote
+from typing import Any, NamedTuple, Protocol
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -25,7 +24,7 @@ from deltalake import (
 from deltalake.exceptions import CommitFailedError, DeltaError, TableNotFoundError
 
 from trio_stomp.spark._columns import DATE
-from trio_stomp.spark.lake._place import LakeError, Place, line_of
+from trio_stomp.spark.lake._place import LakeError, Place, file_name, line_of
 
 FOLDER = "tables"
 """The directory of all tables below the root."""
@@ -41,6 +40,19 @@ PROPERTIES: Mapping[str, str | None] = {
 }
 WRITING = WriterProperties(compression="ZSTD", compression_level=3)
 
+
+class Source(NamedTuple):
+    """What the positions of a table are in.
+
+    Args:
+      name: The name, under which a table notes its position.
+      others: Names under which it may have noted it, too. The furthest position counts.
+    """
+
+    name: str
+    others: tuple[str, ...] = ()
+
+
 Rows = Callable[[int], pa.Table | None]
 """Returns the rows to append, from an offset on; None = there are none."""
 
@@ -50,15 +62,15 @@ class Store(Protocol):
 
     place: Place
 
-    def next(self, name: str, source: str) -> int | None:
+    def next(self, name: str, source: Source) -> int | None:
         """Return the offset up to which a table has a source; None = it has nothing of it."""
 
-    def append(self, name: str, source: str, following: int, rows: Rows) -> int:
+    def append(self, name: str, source: Source, following: int, rows: Rows) -> int:
         """Append rows, and note that the table has their source up to ``following``.
 
         Args:
           name: The name of the table, which is made if there is none.
-          source: The broker and the epoch of the rows.
+          source: What the offsets of the rows are in.
           following: The offset after the last one.
           rows: Returns the rows.
 
@@ -96,12 +108,12 @@ class DeltaStore:
         except (DeltaError, OSError) as error:
             raise LakeError(f"{uri} cannot be read: {line_of(error)}") from None
 
-    def next(self, name: str, source: str) -> int | None:
+    def next(self, name: str, source: Source) -> int | None:
         """Implement ``Store.next``."""
         table = self._opened(name)
-        return None if table is None else table.transaction_version(source)
+        return None if table is None else furthest(source, table.transaction_version)
 
-    def append(self, name: str, source: str, following: int, rows: Rows) -> int:
+    def append(self, name: str, source: Source, following: int, rows: Rows) -> int:
         """Implement ``Store.append``."""
         for _ in range(ATTEMPTS):
             at = self.next(name, source) or 0
@@ -111,7 +123,7 @@ class DeltaStore:
             if new is None:
                 return 0
             try:
-                self._write(name, new, Transaction(source, following))
+                self._write(name, new, Transaction(source.name, following))
             except CommitFailedError:
                 # Another writer was faster, perhaps with the same rows: look again.
                 self._open.pop(name, None)
@@ -181,16 +193,17 @@ class ParquetStore:
         self.place = place
         self._ends: dict[str, dict[str, int]] = {}
 
-    def next(self, name: str, source: str) -> int | None:
+    def next(self, name: str, source: Source) -> int | None:
         """Implement ``Store.next``."""
         if name not in self._ends:
             found = map(_NAME.fullmatch, self.place.names(FOLDER, name))
             self._ends[name] = {}
-            for end in sorted((unquote(each[1]), int(each[2])) for each in found if each):
+            for end in sorted((each[1], int(each[2])) for each in found if each):
                 self._ends[name].update([end])
-        return self._ends[name].get(source)
+        ends = self._ends[name]
+        return furthest(source, lambda each: ends.get(file_name(each)))
 
-    def append(self, name: str, source: str, following: int, rows: Rows) -> int:
+    def append(self, name: str, source: Source, following: int, rows: Rows) -> int:
         """Implement ``Store.append``."""
         at = self.next(name, source) or 0
         new = rows(at) if at < following else None
@@ -198,9 +211,10 @@ class ParquetStore:
             return 0
         sink = pa.BufferOutputStream()
         pq.write_table(new, sink, compression="zstd")
-        file = f"{quote(source, safe='@')}-{following:015d}.parquet"
-        self.place.write(f"{FOLDER}/{name}/{file}", sink.getvalue().to_pybytes())
-        self._ends[name][source] = following
+        stem = file_name(source.name)
+        file = f"{FOLDER}/{name}/{stem}-{following:015d}.parquet"
+        self.place.write(file, sink.getvalue().to_pybytes())
+        self._ends[name][stem] = following
         return int(new.num_rows)
 
     def dataset(self, name: str) -> ds.Dataset | None:
@@ -224,6 +238,12 @@ class ParquetStore:
     def _paths(self, name: str) -> list[str]:
         names = self.place.names(FOLDER, name)
         return [f"{FOLDER}/{name}/{each}" for each in names if each.endswith(".parquet")]
+
+
+def furthest(source: Source, noted: Callable[[str], int | None]) -> int | None:
+    """Return the furthest position that is noted under the names of a source, or None."""
+    found = map(noted, (source.name, *source.others))
+    return max((at for at in found if at is not None), default=None)
 
 
 FORMATS: Mapping[str, Callable[[Place], Any]] = {"delta": DeltaStore, "parquet": ParquetStore}

@@ -11,15 +11,16 @@ from contextlib import contextmanager
 from types import FrameType
 from typing import IO, TYPE_CHECKING
 
-from attrs import frozen
+from attrs import evolve, frozen
 from pyspark.errors import StreamingQueryException
 from pyspark.sql import DataFrame
 
+from trio_stomp.spark._address import STREAMS
 from trio_stomp.spark._client import StreamClient
 from trio_stomp.spark._session import check_installed, open_session
 from trio_stomp.spark._table_sink import TableSink
 from trio_stomp.spark.format import InsightSink, SourceOptions, StompDataSource
-from trio_stomp.spark.lake import open_store
+from trio_stomp.spark.lake import Drain, file_name, open_store
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -30,6 +31,9 @@ if TYPE_CHECKING:
 POLL_S = 1
 FINISH_LIMIT_S = 60.0
 """Time for the present batch after a signal. A longer one is interrupted, and written again."""
+
+CHECKPOINTS = "checkpoints"
+"""The directory below the root of a checkpoint for each broker and stream."""
 
 KEPT_PROGRESS = 32
 """Batches that Spark remembers the progress of: more than can end between two looks."""
@@ -48,7 +52,8 @@ class Sidecar:
       root: The directory or URI of all files.
       interval_s: The time between two batches; None = store what is there now, and end.
       format: The format of new tables; "" = what is there.
-      checkpoint: The directory of the query's progress; "" = below the root.
+      checkpoint: The directory of the query's progress; "" = that of the broker and the stream
+        below the root.
       has_insight: Whether results are published, too.
     """
 
@@ -151,6 +156,32 @@ def run_sidecar(sidecar: Sidecar, conf: dict[str, str]) -> None:
             spark.stop()
 
 
+def placed(sidecar: Sidecar) -> Sidecar:
+    """Return the settings with a checkpoint. A new one begins where the tables are.
+
+    Raises:
+      LakeError: the root cannot be read.
+      StreamError: an option is wrong, or the broker refuses.
+      StreamAway: the broker does not answer.
+    """
+    source = SourceOptions.of(sidecar.source)
+    address = source.stream_address
+    client, store = StreamClient(address), open_store(sidecar.root, sidecar.format)
+    bounds = client.bounds()
+    host, port, _ = address.address()
+    # Spark's offsets name neither broker nor table, so a checkpoint is for one of each.
+    name = file_name(f"{address.stream.removeprefix(STREAMS)}@{host}:{port}").replace("%", "=")
+    checkpoint = sidecar.checkpoint or f"{sidecar.root.rstrip('/')}/{CHECKPOINTS}/{name}"
+    start: dict[str, str] = {}
+    if not sidecar.checkpoint and not store.place.names(CHECKPOINTS, name):
+        drain = Drain(client, store, broker_id=source.broker_id)
+        at = drain.begin(bounds) if bounds.first < bounds.next else None
+        drain.writer.flush()
+        if at is not None:
+            start = {"startingOffsets": str(at), "startingTimestamp": ""}
+    return evolve(sidecar, checkpoint=checkpoint, source=sidecar.source | start)
+
+
 @contextmanager
 def stopping() -> Iterator[threading.Event]:
     """Return an event that SIGTERM and SIGINT set. A second signal ends the process at once."""
@@ -173,12 +204,13 @@ def follow(spark: "SparkSession", sidecar: Sidecar, stop: threading.Event) -> No
 
     Raises:
       SidecarError: it failed.
+      LakeError, StreamError, StreamAway: as ``placed``, before it began.
     """
-    checkpoint = sidecar.checkpoint or sidecar.root.rstrip("/") + "/checkpoint"
+    sidecar = placed(sidecar)
     spark.conf.set("spark.sql.streaming.numRecentProgressUpdates", str(KEPT_PROGRESS))
     spark.dataSource.register(StompDataSource)
     rows = spark.readStream.format("stomp").options(**sidecar.source).load()
-    writer = rows.writeStream.queryName("sidecar").option("checkpointLocation", checkpoint)
+    writer = rows.writeStream.queryName("sidecar").option("checkpointLocation", sidecar.checkpoint)
     if sidecar.interval_s is None:
         writer = writer.trigger(availableNow=True)
     else:

@@ -135,16 +135,16 @@ class Extents:
         is_same_record = not is_all and extent.end == rows[at + END]
         length = extent.end - rows[at + START]
         own = rows[at + OWN] + extent.own
+        # The parts of one record are read together anyway: apart, each would read all of it.
+        is_near = is_behind and length <= MAX_EXTENT_BYTES and own * share >= length
         # Copies of messages with ids between a copy and its neighbours may be still to come. An
         # extent of both would overlap with theirs.
         may_gap = is_all or not (rows[at + KIND] or extent.kind)
         if (
             not (may_gap or rows[at + LAST] + 1 == extent.first)
             or rows[at + SEGMENT] != extent.segment
-            or not (is_behind or is_same_record)
-            or length > MAX_EXTENT_BYTES
+            or not (is_near or is_same_record)
             or extent.last - rows[at + FIRST] >= MAX_EXTENT_IDS
-            or own * share < length
         ):
             return False
         rows[at + LAST] = extent.last
@@ -213,10 +213,27 @@ def share_for(extents: int) -> int:
 
 
 def extent_of(
-    ids: Sequence[int], segment: int, start: int, end: int, bodies: int, *, is_copy: bool = False
+    ids: Sequence[int],
+    segment: int,
+    start: int,
+    end: int,
+    bodies: int,
+    *,
+    own: int = 0,
+    is_copy: bool = False,
 ) -> Extent:
-    """Return the extent of one record. ``bodies`` is the total size of its bodies."""
-    own, kind = end - start, COPIED if is_copy else 0
+    """Return the extent of one record.
+
+    Args:
+      ids: The ids of its messages.
+      segment: Number of its segment.
+      start: Position of the record, or of the atomic group that it is a part of.
+      end: Its end, or the group's.
+      bodies: Total size of its bodies.
+      own: Size of the record; 0 = it is no part of a group, and takes all from start to end.
+      is_copy: Whether it is a Copy.
+    """
+    own, kind = own or end - start, COPIED if is_copy else 0
     return Extent(
         ids[0],
         last=ids[-1],

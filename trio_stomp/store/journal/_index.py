@@ -1,18 +1,80 @@
 """The journal's index: live messages, their positions, settings and delivery counts."""
 
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 from attrs import define, field
 
-from trio_stomp.store._records import Delivered, Done, DropPlace, Keep
+from trio_stomp.store._port import Page
+from trio_stomp.store._records import SMALL, Delivered, Done, DropPlace, Keep, Put
+from trio_stomp.store._runs import Row, page_of
 from trio_stomp.store.journal._extents import Extent, Extents, share_for
 from trio_stomp.store.journal._id_set import IdSet
-from trio_stomp.store.journal.format import Small
+from trio_stomp.store.journal.format import Run, Small
 
 Key = tuple[str, int]
 """A place and a level."""
 LEVELS = range(10)
+FEW_ROWS = 1024
+"""Up to this number, finished messages of a small place may stay in memory."""
+
+
+@define(eq=False)
+class SmallPlaces:
+    """The live messages of small places that nobody has read yet.
+
+    All ids for duplicate detection are read at the start. There are few for each destination,
+    spread over all segments among other records, so that reading place by place would decode the
+    segments many times. Replay meets them anyway.
+
+    Args:
+      live: The ids of live messages. Others are dropped now and then.
+    """
+
+    live: IdSet
+    _rows: dict[Key, dict[int, Row]] = field(factory=dict)
+    _prune_at: dict[Key, int] = field(factory=dict)
+
+    def begin(self, key: Key) -> None:
+        """Begin to keep the messages of a small place, which has none yet."""
+        self._rows.setdefault(key, {})
+
+    def holds(self, key: Key) -> bool:
+        """Return whether all live messages of a place are here."""
+        return key in self._rows
+
+    def add(self, key: Key, rows: Iterable[Row]) -> None:
+        """Add new messages of a place that is kept."""
+        held = self._rows[key]
+        held.update((row.id, row) for row in rows)
+        if len(held) >= self._prune_at.get(key, FEW_ROWS):
+            self._prune(key)
+
+    def forget(self, key: Key) -> None:
+        """Keep the messages of a place no longer."""
+        self._rows.pop(key, None)
+        self._prune_at.pop(key, None)
+
+    def rows(self, key: Key) -> list[Row]:
+        """Return the live messages of a place, in the order of their ids."""
+        self._prune(key)
+        return sorted(self._rows[key].values())
+
+    def take(self, key: Key, after: int, deliveries: Mapping[int, int]) -> Page:
+        """Return the messages of a place with ids above ``after``, and keep them no longer."""
+        rows = [row for row in self.rows(key) if row.id > after]
+        self.forget(key)
+        counted = (row._replace(deliveries=deliveries.get(row.id, 0)) for row in rows)
+        return page_of(counted, after, True)
+
+    def clear(self) -> None:
+        """Keep no messages any longer."""
+        self._rows.clear()
+        self._prune_at.clear()
+
+    def _prune(self, key: Key) -> None:
+        held = {id: row for id, row in self._rows[key].items() if id in self.live}
+        self._rows[key], self._prune_at[key] = held, max(FEW_ROWS, 2 * len(held))
 
 
 @define(eq=False)
@@ -26,7 +88,10 @@ class Index:
       settings: The text of each setting, and the segment of its latest record.
       dropped: Extents of dropped places whose messages still count as live, because the extents
         must be read to learn which ids belong to the place.
+      expires: When the first message of each place and level expires, or earlier, in ms since 1970,
+        if any expires: it is not raised when messages end.
       lost: Numbers of damaged messages that no page has reported yet.
+      small: Messages of small places that were not read yet.
       next_id: Greater than every id ever used.
       extents: Number of all extents.
     """
@@ -36,14 +101,37 @@ class Index:
     deliveries: dict[int, int] = field(factory=dict)
     settings: dict[str, tuple[str, int]] = field(factory=dict)
     dropped: list[tuple[Key, Extent]] = field(factory=list)
+    expires: dict[Key, int] = field(factory=dict)
     lost: Counter[Key] = field(factory=Counter)
     next_id: int = 1
     extents: int = 0
+    small: SmallPlaces = field(init=False)
 
-    def put(self, place: str, level: int, ids: Sequence[int], extent: Extent) -> None:
-        """Add new messages of a place."""
+    def __attrs_post_init__(self) -> None:
+        self.small = SmallPlaces(self.live)
+
+    def put(
+        self, place: str, level: int, ids: Sequence[int], extent: Extent, *, expires_ms: int
+    ) -> None:
+        """Add new messages of a place, which expire then; 0 = never."""
         self.live.add(ids)
+        if expires_ms:
+            key = place, level
+            self.expires[key] = min(expires_ms, self.expires.get(key, expires_ms))
         self.add(place, level, extent)
+
+    def keep_small(self, run: Put | Run, ids: Iterable[int], bodies: Iterable[bytes]) -> None:
+        """Keep new messages if their place is small. Call this before ``put``."""
+        if not run.place.startswith(SMALL):
+            return
+        key = run.place, run.level
+        if key not in self.places:
+            self.small.begin(key)
+        if self.small.holds(key):
+            more = run.head, run.received_ms, run.expires_ms, 0
+            self.small.add(
+                key, [Row(id, body, *more) for id, body in zip(ids, bodies, strict=True)]
+            )
 
     def add(self, place: str, level: int, extent: Extent) -> None:
         """Add an extent of live messages."""
@@ -146,12 +234,15 @@ class Index:
         self.extents -= 1
         if not len(extents):
             self.places.pop(key, None)
+            self.expires.pop(key, None)
 
     def _drop(self, place: str) -> None:
         for level in LEVELS:
+            self.small.forget((place, level))
             extents = self.places.pop((place, level), None)
             if extents is None:
                 continue
+            self.expires.pop((place, level), None)
             self.extents -= len(extents)
             for extent in extents:
                 if extent.is_pure:

@@ -95,6 +95,7 @@ class JournalStore:
             raise StoreError(
                 f"{self._directory} cannot be opened: {error}. Repair it and restart the broker"
             ) from error
+        shared.keeps_small = self._follows
         if not self._follows:
             self._tally = None
         return evolve(recovered, damage=found.damage + damage, notes=found.notes + notes)
@@ -127,6 +128,9 @@ class JournalStore:
             raise StaleSequence(
                 f"{self._directory}: the last commit is {writer.commit}, not {expected}"
             )
+        if not self._follows:
+            with self._shared.lock:
+                self._shared.index.small.clear()
         if records := stream_records(turns):
             # Records of a stream that belong to an atomic group are valid by its commit number.
             is_tied = is_bound(turns)

@@ -12,11 +12,18 @@ from trio_stomp.store.journal.format import split
 
 @value
 class Cursor:
-    """The position within an extent where a page ended and the next one continues."""
+    """The position within an extent where a page ended and the next one continues.
+
+    Args:
+      after: The last id of the page.
+      first: The first id of the extent, by which it is known: others may have its position.
+      segment: The extent's segment.
+      offset: The position in the segment.
+    """
 
     after: int
+    first: int
     segment: int
-    start: int
     offset: int
 
 
@@ -41,7 +48,7 @@ class PageBuilder:
         cursor = self.cursor
         if cursor is None or cursor.after != self.after:
             return extent.start
-        is_here = (cursor.segment, cursor.start) == (extent.segment, extent.start)
+        is_here = (cursor.first, cursor.segment) == (extent.first, extent.segment)
         return cursor.offset if is_here else extent.start
 
     def take(self, content: Content, extent: Extent, index: Index) -> None:
@@ -56,7 +63,7 @@ class PageBuilder:
         else:
             if content.is_all:
                 self.after = max(self.after, extent.last)
-        self.cursor = Cursor(self.after, extent.segment, extent.start, end)
+        self.cursor = Cursor(self.after, extent.first, extent.segment, end)
 
     def _take_chunk(self, chunk: Chunk, index: Index) -> None:
         run, lengths = chunk.run, chunk.run.lengths()

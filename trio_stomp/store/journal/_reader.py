@@ -1,9 +1,11 @@
 """Reads messages back from a segment, and reports damage."""
 
+from bisect import bisect_left
 from collections.abc import Callable, Iterable, Iterator
 
 from attrs import define, field
 
+from trio_stomp.store._port import StoreError
 from trio_stomp.store.disk import Files, Quarantine
 from trio_stomp.store.journal._extents import Extent
 from trio_stomp.store.journal._scan import DAMAGED, TORN, scan
@@ -103,12 +105,15 @@ class Reader:
         Raises:
           FileNotFoundError: the segment was deleted.
           OSError: the disk failed.
+          StoreError: it has fewer messages than the index counts, and nothing is damaged.
         """
         after = max(after, extent.first - 1)
         if extent.is_mixed:
             limit_bytes, start = EVERYTHING, 0
-        reading = _Reading(key, living, after, range(after + 1, extent.last + 1), limit_bytes)
+        wanted = range(after + 1, extent.last + 1)
+        reading = _Reading(key, living, after, wanted, limit_bytes)
         start = end = max(start, extent.start)
+        is_whole = start == extent.start and wanted == extent.ids
         handle = self._files.open(segment.path)
         try:
             for found in scan(self._files, handle, segment.marker, start, extent.end):
@@ -122,6 +127,13 @@ class Reader:
             self._files.close(handle)
         if end == extent.end:
             reading.close_gap(extent.last + 1)
+            expected = len(wanted) if extent.is_pure else extent.count if is_whole else 0
+            if reading.count < expected and not reading.has_gaps:
+                raise StoreError(
+                    f"{segment.path}: {reading.count} of {expected} messages of {key[0]}, level"
+                    f" {key[1]}, were found from {start} to {end} (ids {after + 1} to"
+                    f" {extent.last}). The index is wrong: report this, and keep the directory"
+                )
         if extent.is_mixed or (reading.has_copies and not extent.is_pure):
             reading.lost = reading.bad
         if extent.is_mixed:
@@ -146,17 +158,21 @@ class _Reading:
     bad: set[int] = field(factory=set)
     lost: set[int] = field(factory=set)
     has_copies: bool = False
+    has_gaps: bool = False
+    """Records were damaged, so that their messages are unknown."""
+    count: int = 0
+    """Number of the wanted messages found, including finished ones."""
     _is_gap: bool = False
 
     def take(self, found: Found) -> str:
         """Add a record, and return a description of its damage, or ""."""
         if found.kind in (DAMAGED, TORN):
-            self._is_gap = True
+            self._is_gap = self.has_gaps = True
             return "no valid record"
         if found.kind not in (PUT, COPY, ATOMIC):
             return ""
         if found.kind == ATOMIC and not found.is_whole():
-            self._is_gap = True
+            self._is_gap = self.has_gaps = True
             return "damaged transaction"
         self.has_copies |= found.kind == COPY
         return "; ".join(
@@ -173,6 +189,7 @@ class _Reading:
         if (run.place, run.level) != self._key:
             return ""
         bad = frozenset() if found.is_whole() else bad_ids(run, found)
+        self.count += bisect_left(run.ids, wanted.stop) - bisect_left(run.ids, wanted.start)
         # Ids of a copy outside this extent may be live in others, undamaged.
         ours = {id for id in bad if id in wanted}
         self.bad |= ours

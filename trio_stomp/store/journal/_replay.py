@@ -5,7 +5,7 @@ from collections.abc import Callable, Sequence
 from attrs import define, field
 
 from trio_stomp.store._port import PlaceState
-from trio_stomp.store._records import DropPlace, charged_to, stored_cost
+from trio_stomp.store._records import SMALL, DropPlace, charged_to, stored_cost
 from trio_stomp.store.disk import Files, Quarantine
 from trio_stomp.store.journal._ending import Ending, find_ending
 from trio_stomp.store.journal._extents import Extent, extent_of
@@ -160,8 +160,12 @@ class Replay:
                 return ()
         if ids:
             place = segment.number, outer.offset, outer.end
-            extent = extent_of(ids, *place, bodies, is_copy=found.kind == COPY)
-            index.put(run.place, run.level, ids, extent)
+            own = found.end - found.offset
+            extent = extent_of(ids, *place, bodies, own=own, is_copy=found.kind == COPY)
+            if run.place.startswith(SMALL):
+                kept = dict(zip(run.ids, run.bodies(found), strict=True))
+                index.keep_small(run, ids, [kept[id] for id in ids])
+            index.put(run.place, run.level, ids, extent, expires_ms=run.expires_ms)
             if (line := charged_to(run.head)) and not self.keeps_transient:
                 sizes = dict(zip(run.ids, run.lengths(), strict=True))
                 for stretch in stretches(ids):
@@ -191,7 +195,10 @@ def summarize(
     states = {}
     for key, extents in index.places.items():
         count, size, first = 0, 0, 0
-        for extent in extents:
+        is_kept = index.small.holds(key)
+        if is_kept and (rows := index.small.rows(key)):
+            count, size, first = len(rows), sum(len(row.body) for row in rows), rows[0].id
+        for extent in () if is_kept else extents:
             living = index.live.count_of(extent.ids)
             if living == len(extent.ids):
                 more, more_bytes, head = extent.count, extent.bodies, extent.first
@@ -204,7 +211,7 @@ def summarize(
             size += more_bytes
         if count:
             charged = tally.living(key, index.live) if tally is not None else {}
-            states[key] = PlaceState(count, size, first, charged)
+            states[key] = PlaceState(count, size, first, charged, index.expires.get(key, 0))
     return states
 
 

@@ -4,6 +4,8 @@ import threading
 from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
+from attrs import evolve
+
 from trio_stomp.store._port import Page, StoreError
 from trio_stomp.store._records import Atomic, Put, Record
 from trio_stomp.store.disk import Files, Quarantine
@@ -11,7 +13,7 @@ from trio_stomp.store.journal._extents import Extent, extent_of
 from trio_stomp.store.journal._index import Index, Key
 from trio_stomp.store.journal._page_builder import Cursor, PageBuilder
 from trio_stomp.store.journal._reader import EVERYTHING, Content, Reader
-from trio_stomp.store.journal.format import Copy, Small
+from trio_stomp.store.journal.format import Copy, Small, run_bytes
 
 if TYPE_CHECKING:
     from trio_stomp.store.journal._segment import Segment
@@ -35,6 +37,8 @@ class Shared:
         self.index = Index()
         self.segments: dict[int, Segment] = {}
         """Segments by number, oldest first."""
+        self.keeps_small = False
+        """Keep messages of small places that are appended, too: the store follows another one."""
         self._reader = Reader(files, self.quarantine)
         self._cursors: dict[Key, Cursor] = {}
 
@@ -63,8 +67,13 @@ class Shared:
         elif isinstance(record, Put):
             if count := len(record.bodies):
                 ids = range(record.first, record.first + count)
-                extent = extent_of(ids, segment, start, end, sum(map(len, record.bodies)))
-                index.put(record.place, record.level, ids, extent)
+                size = sum(map(len, record.bodies))
+                own = run_bytes(record, size)
+                extent = extent_of(ids, segment, start, end, size, own=own)
+                if self.keeps_small:
+                    index.keep_small(record, ids, record.bodies)
+                expires_ms = record.expires_ms
+                index.put(record.place, record.level, ids, extent, expires_ms=expires_ms)
                 if record.deliveries:
                     index.set_deliveries(ids, (record.deliveries,) * count)
         elif isinstance(record, Small):
@@ -92,6 +101,9 @@ class Shared:
     def read(self, key: Key, after: int, limit_bytes: int) -> Page:
         """Implement ``Store.read``."""
         with self.lock:
+            if self.index.small.holds(key):
+                page = self.index.small.take(key, after, self.index.deliveries)
+                return evolve(page, lost=self.index.lost.pop(key, 0))
             builder = PageBuilder(after, limit_bytes, cursor=self._cursors.pop(key, None))
         while not builder.is_full:
             with self.lock:

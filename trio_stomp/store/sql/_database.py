@@ -12,6 +12,7 @@ from attrs import define
 from sqlalchemy.dialects.postgresql import ARRAY
 from sqlalchemy.exc import (
     ArgumentError,
+    DataError,
     DBAPIError,
     InterfaceError,
     OperationalError,
@@ -124,6 +125,8 @@ def explained(
     """
     try:
         yield
+    except DataError:
+        raise  # the fault of a value, not of the database
     except (SQLAlchemyError, database.engine.dialect.loaded_dbapi.Error) as error:
         cause = error.orig if isinstance(error, DBAPIError) else error
         message = " ".join(str(cause).split())

@@ -104,13 +104,14 @@ def _places(connection: sql.Connection) -> dict[tuple[str, int], PlaceState]:
         sql.func.count(),
         sql.func.sum(sql.func.length(table.body)),
         sql.func.min(table.id),
+        sql.func.min(sql.func.nullif(table.expires_at, 0)),
     ).group_by(table.place, table.priority)
     charged = _charged(connection)
     return {
         (from_place(place, destination), level): PlaceState(
-            count, int(size), first, charged.get((place, level), {})
+            count, int(size), first, charged.get((place, level), {}), expires_ms or 0
         )
-        for place, destination, level, count, size, first in connection.execute(waiting)
+        for place, destination, level, count, size, first, expires_ms in connection.execute(waiting)
     }
 
 

@@ -21,7 +21,6 @@ an index, which repeats these headers; and a footer.
 
 import struct
 import zlib
-from bisect import bisect_left
 from collections.abc import Iterator, Sequence
 from itertools import accumulate, pairwise
 
@@ -33,6 +32,9 @@ from trio_stomp.store._port import Streamed
 MARKER_BYTES = 8
 MESSAGE_OVERHEAD_BYTES = 8
 """Bytes of a message in a record in addition to its body: its length and its checksum."""
+READ_OVERHEAD_BYTES = 256
+"""What a message that was read counts in addition to its body: it takes memory, and time in the
+turn that takes the result of the read, however small it is."""
 RUN_BYTES = 128 * 1024
 """Longer runs are split into several records, to read only parts of them."""
 
@@ -251,19 +253,14 @@ def count_messages(runs: Sequence[Streamed]) -> int:
     return sum(len(run.bodies) for run in runs)
 
 
-def clip(run: Streamed, first: int, limit_bytes: int) -> tuple[Streamed, int]:
-    """Return the part of a run from ``first`` on, within a limit but with at least one message.
+def tail_of(run: Streamed, first: int) -> tuple[Streamed, int]:
+    """Return the part of a run from ``first`` on, and its size.
 
-    Returns:
-      The part, and its size: its bodies with MESSAGE_OVERHEAD_BYTES for each.
+    The size is that of its bodies, with READ_OVERHEAD_BYTES for each.
     """
     skipped = max(first - run.first, 0)
     bodies = run.bodies[skipped:]
-    size = sum(map(len, bodies)) + len(bodies) * MESSAGE_OVERHEAD_BYTES
-    if size > limit_bytes:
-        sizes = list(accumulate(len(body) + MESSAGE_OVERHEAD_BYTES for body in bodies))
-        last = bisect_left(sizes, limit_bytes)
-        bodies, size = bodies[: last + 1], sizes[last]
+    size = sum(map(len, bodies)) + len(bodies) * READ_OVERHEAD_BYTES
     return Streamed(run.first + skipped, run.head, bodies, run.written_ms), size
 
 

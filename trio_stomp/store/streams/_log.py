@@ -19,12 +19,12 @@ from trio_stomp.store.streams._damage import StreamDamage
 from trio_stomp.store.streams._directory import begin_directory, clear_directory, read_directory
 from trio_stomp.store.streams._format import (
     MARKER_BYTES,
-    clip,
     count_messages,
     decode_block,
     decode_run,
     encode_run,
     split_bodies,
+    tail_of,
     walk,
 )
 from trio_stomp.store.streams._index import StreamIndex
@@ -313,7 +313,7 @@ class StreamLog:
             raise
 
     def read(self, first: int, limit_bytes: int) -> list[Streamed]:
-        """Implement ``Store.read_stream``.
+        """Implement ``Store.read_stream``. It reads whole records, or they would be decoded twice.
 
         Raises:
           OSError: the disk failed.
@@ -324,7 +324,7 @@ class StreamLog:
             if data is None:
                 continue
             for run in self._runs(extent, data, first):
-                part, size = clip(run, first, limit_bytes)
+                part, size = tail_of(run, first)
                 runs.append(part)
                 limit_bytes -= size
                 if limit_bytes <= 0:

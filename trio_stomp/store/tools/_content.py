@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator
 
 from attrs import evolve
 
-from trio_stomp.store._port import Progress, Recovered
+from trio_stomp.store._port import Page, Progress, Recovered, StoreError
 from trio_stomp.store._records import RECORD_BYTES, Append, Begin, Done, Keep, Put
 from trio_stomp.store.tools._view import View
 
@@ -47,7 +47,8 @@ def content(view: View, recovered: Recovered, progress: Progress) -> Iterator[Co
 def _stored(view: View, recovered: Recovered) -> Iterator[Put | Begin | Append]:
     share = READ_BYTES // max(len(recovered.places), 1)
     page_bytes = min(max(share, MIN_PAGE_BYTES), MAX_PAGE_BYTES)
-    yield from _merged([_messages(view, *key, page_bytes) for key in sorted(recovered.places)])
+    places = sorted(recovered.places.items())
+    yield from _merged([_messages(view, key, state.count, page_bytes) for key, state in places])
     for name, state in sorted(recovered.streams.items()):
         yield Begin(name, state.epoch, state.first)
         first = state.first
@@ -57,20 +58,42 @@ def _stored(view: View, recovered: Recovered) -> Iterator[Put | Begin | Append]:
                 first = run.first + len(run.bodies)
 
 
-def _messages(view: View, place: str, level: int, page_bytes: int) -> Iterator[Put]:
-    """Yield the messages of a place's level."""
-    after, is_last = 0, False
+def pages(view: View, key: tuple[str, int], count: int, page_bytes: int) -> Iterator[Page]:
+    """Yield the pages of a place's level.
+
+    Args:
+      view: The view of the store.
+      key: The place and level.
+      count: The number of its messages, as recovered.
+      page_bytes: The approximate size of a page.
+
+    Raises:
+      StoreError: it cannot be read, or has fewer messages, and no others are damaged.
+    """
+    after, is_last, found = 0, False, 0
     while not is_last:
-        page = view.read(place, level, after, page_bytes)
+        page = view.read(*key, after, page_bytes)
         after, is_last = page.next, page.is_last
+        found += page.lost + sum(len(run.ids) for run in page.runs)
+        yield page
+    if found < count:
+        raise StoreError(
+            f"{found} of {count} messages of {key[0]}, level {key[1]}, can be read, and no others "
+            "are damaged. Report this, and keep the store"
+        )
+
+
+def _messages(view: View, key: tuple[str, int], count: int, page_bytes: int) -> Iterator[Put]:
+    """Yield the messages of a place's level."""
+    for page in pages(view, key, count, page_bytes):
         for run in page.runs:
             for start, end in _without_gaps(run.ids):
                 yield Put(
-                    place,
+                    key[0],
                     first=run.ids[start],
                     head=run.head,
                     bodies=run.bodies[start:end],
-                    level=level,
+                    level=key[1],
                     received_ms=run.received_ms,
                     expires_ms=run.expires_ms,
                     deliveries=run.deliveries,

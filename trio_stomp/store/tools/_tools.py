@@ -10,6 +10,7 @@ from trio_stomp.store._port import Progress, Recovered, Store, StoreError
 from trio_stomp.store._records import Turn
 from trio_stomp.store.disk import OsFiles
 from trio_stomp.store.journal import JournalStore
+from trio_stomp.store.tools._content import pages
 from trio_stomp.store.tools._inspect import scan_records
 from trio_stomp.store.tools._interchange import export_lines, import_lines
 from trio_stomp.store.tools._view import JournalView, View, open_view
@@ -46,7 +47,7 @@ def verify(target: str, progress: Progress) -> CheckResult:
       progress: Called with the bytes done and the total.
 
     Raises:
-      StoreError: the store cannot be read at all.
+      StoreError: the store cannot be read at all, or messages that it counts are missing.
     """
     view = open_view(target)
     try:
@@ -98,11 +99,8 @@ class OsReadFiles(OsFiles):
 
 def _read_places(view: View, recovered: Recovered) -> tuple[int, int]:
     count = size = 0
-    for place, level in recovered.places:
-        after, is_last = 0, False
-        while not is_last:
-            page = view.read(place, level, after, STREAM_BYTES)
-            after, is_last = page.next, page.is_last
+    for key, state in recovered.places.items():
+        for page in pages(view, key, state.count, STREAM_BYTES):
             count += sum(len(run.ids) for run in page.runs)
             size += sum(sum(map(len, run.bodies)) for run in page.runs)
     return count, size

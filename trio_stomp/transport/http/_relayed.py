@@ -39,18 +39,20 @@ class Voucher:
       identity: The authenticated identity.
       transport: How the client is connected, for people: ``tcp``, ``tls``, ``ws`` or ``wss``.
       session: The id of its session, which operators know; "" = there is none.
+      is_forwarder: It is the node itself, which sends stored messages of the user on.
     """
 
     identity: Identity
     transport: str = "tcp"
     session: str = ""
+    is_forwarder: bool = False
 
     def encode(self) -> bytes:
         """Return it as bytes."""
         who = self.identity
         expires_at = None if who.expires_at == math.inf else who.expires_at
         fields = [who.name, sorted(who.roles), expires_at, who.method, who.key, self.transport]
-        return json.dumps([*fields, self.session]).encode()
+        return json.dumps([*fields, self.session, self.is_forwarder]).encode()
 
     @classmethod
     def decode(cls, data: bytes) -> "Voucher":
@@ -61,10 +63,10 @@ class Voucher:
         """
         try:
             # A newer version may append fields.
-            name, roles, expires_at, method, key, transport, session, *_ = json.loads(data)
+            name, roles, expires_at, method, key, transport, session, *more = json.loads(data)
             expires_at = math.inf if expires_at is None else float(expires_at)
             who = Identity(name, frozenset(roles), expires_at, method, key)
-            return cls(who, transport, session)
+            return cls(who, transport, session, is_forwarder=more[:1] == [True])
         except (ValueError, TypeError) as error:
             raise ProxyError(f"the voucher of the node is damaged: {error}") from error
 

@@ -1,6 +1,8 @@
 """The core's submissions to the store: turns, atomic groups, and failures."""
 
 import tracemalloc
+from collections.abc import Iterator
+from contextlib import suppress
 
 import pytest
 from attrs import define, field
@@ -8,11 +10,11 @@ from attrs import define, field
 from tests.support.core import OutboxFake
 from tests.support.durable_fakes import DurableBench
 from trio_stomp.broker import Client, DestinationPolicy, Log
+from trio_stomp.broker.durability import Callback, Effect, FrameReply, WrittenAgain
 from trio_stomp.broker.durability import _log as log_module
-from trio_stomp.broker.durability._ledger import Callback, Effect, FrameReply
 from trio_stomp.broker.durability._log import MAX_PENDING_BYTES, RECORD_BYTES
 from trio_stomp.broker.headers import SendOutcome
-from trio_stomp.store import Append, Atomic, Delivered, Done, Forget, Keep, Put, Record, Turn
+from trio_stomp.store import Append, Atomic, Begin, Delivered, Done, Forget, Keep, Put, Record, Turn
 
 
 @define(eq=False)
@@ -28,6 +30,11 @@ class Noted:
 
     def withdraw(self, now: float) -> None:
         self.reported.append(f"{self.name} is withdrawn")
+
+
+@define(eq=False)
+class Shown(Noted, WrittenAgain):
+    """An effect of messages of the stream that it is named after."""
 
 
 @define(eq=False)
@@ -157,12 +164,96 @@ def test_a_single_record_is_bound_to_nothing() -> None:
     assert kinds(bench.takes()) == [Put, Done]
 
 
-def test_streams_are_not_bound() -> None:
+def test_messages_of_streams_are_part_of_the_group() -> None:
     bench = Bench()
     with bench.log.atomically():
+        bench.log.write(Begin("s", "e"))
         bench.log.write(Append("s", 0, b"", [b"x"], 0))
         bench.log.finish(3)
-    assert kinds(bench.takes()) == [Append, Done]
+    begin, group = bench.takes()
+    assert type(begin) is Begin
+    assert group == Atomic([Append("s", 0, b"", [b"x"], 0), Done([3])])
+
+
+def test_messages_of_streams_keep_their_order_in_nested_groups() -> None:
+    bench, appends = Bench(), [Append("s", first, b"", [b"x"], 0) for first in range(3)]
+    with bench.log.atomically(must_retry=False):
+        bench.log.write(appends[0])
+        with bench.log.atomically():
+            bench.log.write(appends[1])
+            bench.log.finish(3)
+        bench.log.write(appends[2])
+    group, done = bench.takes()
+    assert group == Atomic(appends)
+    assert isinstance(done, Done)
+
+
+def test_after_a_failure_a_group_is_retried_without_its_messages_of_streams() -> None:
+    bench, append = Bench(), Append("s", 0, b"", [b"x"], 0)
+    for kept in (1, 2):
+        with bench.log.atomically():
+            for number in range(kept):
+                bench.log.keep(f"{kept} {number}", "")
+            bench.log.write(append)
+            bench.log.when_safe(Shown("s", []))
+    bench.takes()
+    bench.log.fail(0.0)
+    keeps = [Keep(key, "") for key in ("1 0", "2 0", "2 1")]
+    assert bench.takes() == [keeps[0], Atomic(keeps[1:])]
+
+
+def test_an_exception_rolls_a_group_back_but_not_what_must_be_kept() -> None:
+    bench, client = Bench(), Client("1", OutboxFake("1.2", 1, 1))
+    bench.notes("earlier", client)
+    with suppress(KeyError), bench.log.atomically(must_retry=False):
+        put(bench.log)
+        bench.notes("first", client)
+        with bench.log.atomically():
+            bench.log.keep("kept", "")
+            bench.notes("kept")
+        bench.log.finish(3)
+        bench.notes("second", client)
+        raise KeyError
+    assert not bench.log.is_atomic
+    assert bench.reported == ["second is withdrawn", "first is withdrawn"]
+    assert bench.takes() == [Keep("kept", "")]
+    bench.log.commit(1, 0.0)
+    assert bench.reported[2:] == ["earlier holds", "kept holds"]
+    assert not bench.log.is_awaited_by(client)
+
+
+def test_an_exception_rolls_back_a_group_of_the_broker_itself() -> None:
+    bench = Bench()
+    with suppress(KeyError), bench.log.atomically():
+        bench.log.finish(3)
+        bench.notes("moved")
+        bench.log.keep("kept", "")
+        raise KeyError
+    assert bench.reported == ["moved is withdrawn"]
+    assert bench.takes() == []
+
+
+def test_messages_that_follow_a_group_in_its_stream_are_written_again() -> None:
+    bench, client = Bench(), Client("1", OutboxFake("1.2", 1, 1))
+    again: list[object] = []
+    bench.log.write_again = again.extend
+    whole, lost = bench.log.begin_whole(), Shown("s", [], client)
+    other, follows = Shown("other", []), Shown("s", [])
+
+    def part() -> Iterator[None]:
+        bench.log.write(Append("s", 0, b"", [b"x"], 0))
+        bench.log.when_safe(lost)
+        yield
+
+    assert bench.log.does_part(whole, part())
+    for effect, first in ((other, 0), (follows, 1)):
+        with bench.log.atomically():
+            bench.log.write(Append(effect.name, first, b"", [b"x"], 0))
+            bench.log.when_safe(effect)
+    bench.log.cut_whole(whole, client)
+    bench.log.cut_whole(whole, client)
+    assert again == [lost, follows]
+    assert bench.takes() == [Append("other", 0, b"", [b"x"], 0)]
 
 
 def test_must_hold_records_are_separate_from_withdrawable_ones() -> None:
@@ -199,7 +290,6 @@ def test_a_failure_keeps_records_that_must_be_retried_and_withdraws_the_rest() -
     bench.log.commit(1, 0.0)
     assert bench.reported == ["theirs is withdrawn", "ours holds"]
     assert bench.log.pending_bytes == 0
-    assert bench.log.failures == 1
 
 
 def test_steps_are_taken_back_in_reverse() -> None:

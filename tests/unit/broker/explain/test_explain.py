@@ -232,6 +232,17 @@ def test_a_client_without_a_subscription_that_reaches_it(core: Core) -> None:
     assert what(answer)[-1] == "event"
 
 
+def test_a_consumer_that_looks_for_a_match(core: Core) -> None:
+    reader, sender = core.peer(), core.peer()
+    sender.sends("/queue/q", *(f"{n}" for n in range(30)), headers=(("type", "a"),))
+    reader.subscribes("/queue/q", headers=(("selector", "type = 'b'"),))
+    core.broker.end_turn(core.now)
+    core.broker.queues.may_hand_out = lambda: False
+    sender.sends("/queue/q", "behind", headers=(("type", "a"),))
+    summary = asks(core, {"destination": "/queue/q", "session": "s1"})["summary"]
+    assert "looks through /queue/q, and has examined all up to message 30 so far" in summary
+
+
 def test_obstacles_to_the_next_message_of_a_subscription(core: Core) -> None:
     reader = core.peer(room=1, capacity=1)
     reader.subscribes("/queue/q", ack="client", headers=(("prefetch-count", "1"),))

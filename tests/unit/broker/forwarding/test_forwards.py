@@ -113,6 +113,18 @@ def test_a_composite_reaches_the_queues_of_this_broker_at_once(core: DurableBenc
     assert reader.bodies() == ["a", "b", "c", "d"]
 
 
+def test_a_transaction_sends_composites_by_their_public_names(core: DurableBench) -> None:
+    """ANYCAST makes a queue of a temporary topic, and another broker may have its public name."""
+    core.broker.forwards.is_elsewhere = lambda name: "/reply-topic/" in name
+    sender, reader = core.actor(), core.reader(Q)
+    anycast = (("destination-type", "ANYCAST"),)
+    sender.commits(run_of(Q, ["a"]), run_of(f"/temp-topic/u,{Q}", ["b"], anycast))
+    assert commands(sender) == ["RECEIPT"]
+    assert reader.bodies() == ["a", "b"]
+    ((bodies, name),) = kept(core)
+    assert (bodies, name.startswith("/queue/reply-topic/")) == ([b"b"], True)
+
+
 def test_of_a_composite_all_is_stored_or_nothing(core: DurableBench) -> None:
     core.is_prompt = False
     sender = core.actor()

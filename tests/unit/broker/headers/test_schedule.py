@@ -8,14 +8,16 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from trio_stomp.base._errors import ProtocolError
+from trio_stomp.base import MAX_INTEGER, ProtocolError
 from trio_stomp.broker.headers._schedule import (
     FOREVER,
     MAX_AHEAD_MS,
     MAX_REPEAT,
     MAX_TIME_MS,
+    Removal,
     Schedule,
     parse_schedule,
+    removal_of,
 )
 from trio_stomp.frames import Head
 
@@ -271,3 +273,8 @@ def test_any_cron_is_a_schedule_or_an_error(field: str, now: int) -> None:
             check_code(error)
         else:
             assert now < due <= now + MAX_AHEAD_MS
+
+
+def test_a_number_of_a_schedule_is_not_cut_to_another() -> None:
+    assert removal_of(str(2**64)) == Removal(MAX_INTEGER, MAX_INTEGER)
+    assert removal_of(f"7-{'9' * 5000}") == Removal(7, MAX_INTEGER)

@@ -5,7 +5,7 @@ from typing import Any
 import attrs
 import pytest
 
-from trio_stomp.base._errors import ProtocolError
+from trio_stomp.base import MAX_INTEGER, ProtocolError
 from trio_stomp.broker.headers import _send_options as module
 from trio_stomp.broker.headers._dialect import DIALECTS, dialect
 from trio_stomp.broker.headers._send_options import PLAIN_SEND, SendOptions, parse_send_options
@@ -56,6 +56,11 @@ ORDINARY = (
         ("persistent", "false", "persistent", False),
         ("persistent", "yes", "persistent", False),
         ("max-exceptions", "2", "max_exceptions", 2),
+        ("priority", "-" + "9" * 5000, "priority", 0),
+        ("priority", "+" + "9" * 5000, "priority", 9),
+        ("ttl", "0" * 5000 + "7", "ttl_ms", 7),
+        ("ttl", "9" * 5000, "ttl_ms", MAX_INTEGER),
+        ("expires", str(2**64), "expires_ms", MAX_INTEGER),
         ("max-exceptions", "0", "max_exceptions", 0),
         ("reply-to", "/temp-queue/me", "reply_to", "/temp-queue/me"),
         ("x-dedup-id", "42", "dedup_id", "42"),
@@ -87,7 +92,6 @@ def test_a_header_sets_one_field(word: str, header: str, text: str, field: str, 
         ("priority", "٤", "a whole number"),
         ("expires", "tomorrow", "a whole number"),
         ("expires", "-1", "a whole number, 0 or more"),
-        ("expires", "1" * 20, "a whole number"),
         ("expiration", "5s", "a whole number"),
         ("ttl", "-5", "a whole number, 0 or more"),
         ("max-exceptions", "-1", "a whole number, 0 or more"),
@@ -155,4 +159,4 @@ def test_the_others_take_no_notice_of_a_message_id(word: str) -> None:
 
 def test_every_alias_leads_to_a_field() -> None:
     fields = {field.name for field in attrs.fields(SendOptions)}
-    assert {field for field, _ in module._MEANINGS.values()} == fields
+    assert {field for field, _ in module._MEANINGS.values()} | {"is_forward"} == fields

@@ -12,6 +12,7 @@ from trio_stomp.broker.headers import (
     SendOutcome,
     combined,
     matched,
+    of_run,
     parked,
     unmatched,
 )
@@ -29,10 +30,16 @@ def test_one_place_says_the_order_of_the_lines() -> None:
     assert NOTHING.header_lines() == b""
 
 
-def test_an_earlier_message_of_the_run_has_lower_numbers() -> None:
-    lines = ALL.header_lines(3)
+def test_a_later_message_of_the_run_has_higher_numbers() -> None:
     assert ALL.header_lines() is ALL.header_lines()
-    assert lines == ALL.header_lines().replace(b":9", b":6").replace(b":5", b":2")
+    later = ALL.header_lines().replace(b":9", b":12").replace(b"Id:5", b"Id:8")
+    assert ALL.header_lines(3) == later != ALL.header_lines()
+
+
+def test_messages_that_differ_have_their_own_lines() -> None:
+    outcome = of_run([matched(1), DUPLICATE, matched(2)])
+    lines = [b"matched:1\n", b"duplicate:true\n", b"matched:2\n"]
+    assert [outcome.header_lines(index) for index in range(3)] == lines
 
 
 def test_a_common_outcome_is_made_once() -> None:
@@ -86,9 +93,9 @@ def test_a_run_without_receipts_makes_no_lines(monkeypatch: pytest.MonkeyPatch) 
     asked: list[SendOutcome] = []
     encode = SendOutcome.header_lines
 
-    def header_lines(self: SendOutcome, later: int = 0) -> bytes:
+    def header_lines(self: SendOutcome, index: int = 0) -> bytes:
         asked.append(self)
-        return encode(self, later)
+        return encode(self, index)
 
     monkeypatch.setattr(SendOutcome, "header_lines", header_lines)
     bench = Bench()

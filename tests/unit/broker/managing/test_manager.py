@@ -142,6 +142,17 @@ def test_a_move_ends_where_there_is_no_room(filled: Bench) -> None:
     assert rest(filled) == numbers(100, 3000)
 
 
+def test_a_message_stays_where_the_queue_that_it_is_moved_to_drops_it(filled: Bench) -> None:
+    filled.book[TO] = DestinationPolicy(max_messages=100, overflow="drop-newest")
+    filled.actor().sends("/queue/other", "x")
+    operation = filled.broker.manager.move(Choice(Q), TO)
+    filled.broker.queues.open(TO).policy = filled.book[TO]
+    drive(filled, operation)
+    assert operation.problem is not None
+    assert operation.problem.code == "queue-full"
+    assert (rest(filled, TO), rest(filled)) == (numbers(0, 100), numbers(100, 3000))
+
+
 def test_a_move_to_a_topic_without_subscribers_is_refused(bench: Bench) -> None:
     bench.actor().sends(Q, "a", "b")
     operation = bench.broker.manager.move(Choice(Q), "/topic/t")

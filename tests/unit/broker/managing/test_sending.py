@@ -41,7 +41,7 @@ def test_a_send_without_the_right_is_refused(bench: Bench) -> None:
     assert (sending.problem.code, sending.done) == ("not-authorized", 0)
 
 
-def test_a_send_that_waits_for_room_is_completed_also_without_its_client() -> None:
+def test_a_send_that_waits_for_room_is_refused_when_its_client_leaves() -> None:
     core = Bench(book={Q: DestinationPolicy(max_messages=1, overflow="block")})
     core.actor().sends(Q, "first")
     kept, left = send(core), send(core)
@@ -53,4 +53,4 @@ def test_a_send_that_waits_for_room_is_completed_also_without_its_client() -> No
         core.turn()
     assert kept.step(core.now) is Step.DONE
     kept.end(core.now)
-    assert (kept.done, left.done, core.queue(Q).depth) == (1, 1, 0)
+    assert (kept.done, left.done, core.queue(Q).depth) == (1, 0, 0)

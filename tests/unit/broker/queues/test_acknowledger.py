@@ -4,7 +4,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from tests.support.core import Bench, Core, bench, numbered
+from tests.support.core import Actor, Bench, Core, bench, numbered
 from trio_stomp.broker import BrokerPolicies, DestinationPolicy
 from trio_stomp.broker.queues._queue_host import DeadLetterReason
 
@@ -333,3 +333,39 @@ def test_a_shorter_time_to_acknowledge_overtakes_a_longer_one():
     core.passes(1)
     assert reader.bodies() == ["s", "q", "q"]
     core.ends()
+
+
+def taken(actor: Actor) -> list[str]:
+    """Acknowledge all messages as they come, and return their bodies."""
+    got: list[str] = []
+    while frames := actor.reads():
+        got += [frame.text for frame in frames]
+        actor.acks(*frames)
+    return got
+
+
+@pytest.mark.parametrize("end", ["waits", "leaves", "times out"])
+def test_delayed_messages_hold_their_group(end: str):
+    timeout_ms = 1000 if end == "times out" else 0
+    desk = bench(backoff_s=(5.0,), ack_timeout_ms=timeout_ms, priority=True)
+    actor, sender, other = desk.actor(), desk.actor(), desk.actor()
+    sender.sends(Q, "g0", "g1", "g2", message_group="g", priority="7")
+    actor.subscribes(Q, ack="client-individual", prefetch_count="2")
+    first, second = actor.reads()
+    if end == "times out":
+        desk.passes(1.1)
+    else:
+        actor.nacks(first, second)
+    sender.sends(Q, *(f"low {n}" for n in range(20)), message_group="g")
+    sender.sends(Q, "h0", message_group="h")
+    sender.sends(Q, "free")
+    if end == "leaves":
+        actor.unsubscribes()
+        actor = other
+        actor.subscribes(Q, ack="client-individual", prefetch_count="2")
+    assert sorted(taken(actor)) == ["free", "h0"]
+    assert desk.queue(Q).groups.held == {"g": 2}
+    desk.passes(5.1)
+    assert taken(actor) == ["g0", "g1", "g2", *(f"low {n}" for n in range(20))]
+    assert not desk.queue(Q).groups.held
+    actor.unsubscribes()

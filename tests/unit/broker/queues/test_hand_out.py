@@ -3,7 +3,7 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.support.core import Bench, bench
+from tests.support.core import Bench, bench, numbered
 from trio_stomp.broker.queues._consumer import Consumer
 from trio_stomp.broker.queues._hand_out import hand_out
 from trio_stomp.broker.queues._message import Message
@@ -77,7 +77,8 @@ def test_dealt_is_as_counted_out(
     for way in ("dealt", "singly"):
         desk, queue, ready = _filled(consumers, sent)
         if way == "dealt":
-            served, _ = hand_out(queue, list(ready), desk.now + 1)
+            served: dict[Consumer, list[Message]] = {}
+            hand_out(queue, list(ready), desk.now + 1, served)
         else:
             served = _counted_out(queue, list(ready), desk.now + 1)
         given_to = [[m.body for m in served.get(consumer, [])] for consumer in ready]
@@ -90,7 +91,25 @@ def test_dealt_is_as_counted_out(
 
 def test_a_run_is_dealt_in_turn() -> None:
     desk, queue, ready = _filled([("client", 9, 3000)] * 3, [([1] * 7, "", 0)])
-    served, _ = hand_out(queue, list(ready), desk.now + 1)
+    served: dict[Consumer, list[Message]] = {}
+    hand_out(queue, list(ready), desk.now + 1, served)
     numbers = [[int(message.body[:3]) for message in served[each]] for each in ready]
     assert numbers == [[0, 3, 6], [1, 4], [2, 5]]
     assert queue.last_served is ready[0]
+
+
+def test_queues_of_one_consumer_take_turns_though_one_always_has_messages():
+    desk = Bench(book={})
+    sender, reader = desk.actor(), desk.actor()
+    sender.sends("/queue/x.a", *numbered("a", 9))
+    sender.sends("/queue/x.b", "b0", "b1")
+    reader.subscribes("/queue/x.*", ack="client-individual", prefetch_count="1")
+    got: list[str] = []
+    while frames := reader.reads():
+        got += [frame.text for frame in frames]
+        reader.acks(*frames)
+        if len(got) < 5:
+            sender.sends("/queue/x.a", "more")
+    assert sorted(got.index(each) < 5 for each in ("b0", "b1")) == [True, True]
+    assert len(got) == 15
+    desk.ends()

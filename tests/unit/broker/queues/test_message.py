@@ -8,6 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.support.core import HEAD, OVERHEAD, Bench, run_of
+from trio_stomp.base import BrokenInvariant
 from trio_stomp.broker import MemoryBudget
 from trio_stomp.broker.delivery import Destination
 from trio_stomp.broker.delivery._delivery import NEVER, Publication
@@ -38,6 +39,11 @@ def message(
     head = run_of("/queue/q").head
     publication = Publication(ROUTE, head, [], received_at, expires_at, None, options)
     return Message(number, publication, b"xy", level)
+
+
+def put(waiting: Waiting, *messages: Message) -> None:
+    """Append messages of one level."""
+    waiting.extend(messages[0].level, list(messages))
 
 
 def drained(waiting: Waiting) -> Iterator[int]:
@@ -80,7 +86,7 @@ def test_group_is_the_one_set_by_the_sender():
 def test_higher_levels_come_first_and_within_one_the_earlier():
     waiting = Waiting()
     for number, level in enumerate((4, 0, 9, 4, 9, 0), 1):
-        waiting.append(message(number, level))
+        put(waiting, message(number, level))
     assert [each.number for each in waiting.in_order()] == [3, 5, 1, 4, 2, 6]
     assert list(drained(waiting)) == [3, 5, 1, 4, 2, 6]
 
@@ -114,7 +120,7 @@ def test_expired_first_message_is_removed():
         if number == 5:
             waiting.give_back(each)
         else:
-            waiting.append(each)
+            put(waiting, each)
     assert ends(waiting) == [3.0, 5.0, 6.0]
     assert waiting.take_expired(2.9, 100) == []
     assert [each.number for each in waiting.take_expired(6.0, 100)] == [5, 1, 4]
@@ -129,7 +135,7 @@ def test_the_oldest_stands_first_on_some_level():
     waiting = Waiting()
     assert waiting.oldest_at == NEVER
     for number, (level, received_at) in enumerate(((9, 7.0), (4, 5.0), (4, 6.0), (0, 8.0))):
-        waiting.append(message(number, level, received_at=received_at))
+        put(waiting, message(number, level, received_at=received_at))
     assert waiting.oldest_at == 5.0
     first, second = waiting.pop(), waiting.pop()
     assert waiting.oldest_at == 6.0
@@ -144,7 +150,7 @@ def test_the_oldest_stands_first_on_some_level():
 def test_age_of_messages_in_the_store_alone_is_unknown():
     waiting = Waiting()
     waiting.restore(4, count=2, size=4, last=2)
-    waiting.append(message(7, level=9, received_at=7.0))
+    put(waiting, message(7, level=9, received_at=7.0))
     assert waiting.oldest_at is None
     waiting.loaded(4, [message(1, received_at=3.0)], size=2)
     assert waiting.oldest_at == 3.0
@@ -155,28 +161,83 @@ def test_age_of_messages_in_the_store_alone_is_unknown():
     assert waiting.oldest_at == 3.0
 
 
-@given(st.lists(st.tuples(st.sampled_from(["put", "take", "return"]), st.integers(0, 9))))
+STEPS = ["put", "late", "leave", "load", "pop", "take", "return"]
+
+
+@given(st.lists(st.tuples(st.sampled_from(STEPS), st.integers(0, 9))))
 def test_waiting_is_a_sorted_list(steps):
     waiting = Waiting()
     inside: list[Message] = []
     outside: list[Message] = []
-    for number, (step, level) in enumerate(steps):
+    coming: list[Message] = []  # on their way to the store
+    left: dict[int, list[Message]] = {}  # in the store only, by level
+
+    def position(each: Message) -> tuple[int, int]:
+        return (-each.level, each.number)
+
+    for number, (step, level) in enumerate(steps, 1):
+        inside.sort(key=position)
         if step == "put":
-            waiting.append(message(number, level))
+            coming.append(message(2 * number, level))
+            put(waiting, message(2 * number + 1, level))
             inside = waiting.in_order()
+        elif step == "late" and coming and not waiting.is_paging(coming[0].level):
+            inside.append(coming.pop(0))
+            put(waiting, inside[-1])
+        elif step in ("late", "leave") and coming:
+            each = coming.pop(0)
+            left.setdefault(each.level, []).append(each)
+            waiting.page_out(each.level, each.number, 1, 2)
+        elif step == "load" and left:
+            priority, messages = left.popitem()
+            waiting.loaded(priority, messages, 2 * len(messages))
+            assert waiting.forget_paged(priority).count == 0
+            inside += messages
         elif step == "return" and outside:
-            each = outside.pop(level % len(outside))
-            waiting.give_back(each)
-            inside.append(each)
-        elif step == "take":
-            inside.sort(key=lambda each: (-each.level, each.number))
+            inside.append(outside.pop(level % len(outside)))
+            waiting.give_back(inside[-1])
+        elif step == "pop" and not waiting.paged:
             found = waiting.pop()
             assert found is (inside.pop(0) if inside else None)
-            if found is not None:
-                outside.append(found)
-        inside.sort(key=lambda each: (-each.level, each.number))
+            outside += [found] if found is not None else []
+        elif step == "take" and inside:
+            outside.append(inside.pop(level % len(inside)))
+            waiting.take(outside[-1].level, outside[-1])
+        inside.sort(key=position)
         assert waiting.in_order() == inside
         assert waiting.count == len(inside)
+
+
+def test_a_look_up_that_finds_another_message_removes_nothing():
+    waiting = Waiting()
+    put(waiting, message(1), message(2), message(4))
+    for missing in (message(1), message(2), message(3), message(4), message(5)):
+        with pytest.raises(BrokenInvariant, match=f"message {missing.number} is not at its place"):
+            waiting.take(4, missing)
+    returned = waiting.pop()
+    assert returned is not None
+    waiting.give_back(returned)
+    for missing in (message(1), message(3), message(5)):
+        with pytest.raises(BrokenInvariant, match="among 1 returned ones"):
+            waiting.take(4, missing)
+    assert list(drained(waiting)) == [1, 2, 4]
+
+
+def test_messages_in_the_store_must_be_left_and_read_in_order():
+    waiting = Waiting()
+    waiting.page_out(4, first=5, count=3, size=6)
+    with pytest.raises(BrokenInvariant, match="message 7 is to be paged out behind 7"):
+        waiting.page_out(4, first=7, count=1, size=2)
+    waiting.page_out(4, first=8, count=1, size=2)
+    with pytest.raises(BrokenInvariant, match="message 5 was read behind 6"):
+        waiting.loaded(4, [message(6), message(5)], size=4)
+
+
+def test_a_page_may_be_empty():
+    waiting = Waiting()
+    waiting.page_out(4, first=5, count=1, size=2)
+    waiting.loaded(4, [], size=0)
+    assert (waiting.count, waiting.paged) == (0, 1)
 
 
 @pytest.mark.parametrize("run", [1, 64])
@@ -205,17 +266,17 @@ def test_a_waiting_message_costs_at_most_700_bytes(bench: Bench, run):
 def test_nothing_is_loaded_while_more_urgent_messages_wait_in_memory():
     waiting = Waiting()
     waiting.page_out(2, first=1, count=3, size=6)
-    assert waiting.wanted(1000) is not None
-    waiting.append(message(9, level=5))
-    assert waiting.wanted(1000) is None
+    assert waiting.wanted(1000) == 2
+    put(waiting, message(9, level=5))
+    assert waiting.wanted(1000) == -1
     assert waiting.pop() is not None
-    assert waiting.wanted(1000) is not None
+    assert waiting.wanted(1000) == 2
 
 
 def test_nothing_is_loaded_where_nothing_is_in_the_store_alone():
     waiting = Waiting()
-    assert waiting.wanted(1000) is None
+    assert waiting.wanted(1000) == -1
     waiting.page_out(2, first=1, count=3, size=6)
     (paged,) = waiting.forget_all_paged()
     assert paged.size == 6
-    assert waiting.wanted(1000) is None
+    assert waiting.wanted(1000) == -1

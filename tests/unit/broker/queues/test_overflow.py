@@ -15,9 +15,10 @@ from tests.support.core import (
     queue_head,
     run_of,
 )
+from trio_stomp.base import CloseReason, ProtocolError
 from trio_stomp.broker import BrokerPolicies, DestinationPolicy, MemoryBudget
 from trio_stomp.broker.queues._queue_host import DeadLetterReason
-from trio_stomp.protocol import Committed
+from trio_stomp.protocol import Committed, Refused
 
 if TYPE_CHECKING:
     from trio_stomp.broker.sending._publisher import Publisher
@@ -269,20 +270,79 @@ def test_it_waits_until_its_own_message_fits():
     assert not sender.outbox.is_paused
 
 
-def test_messages_of_a_lost_waiting_producer_are_queued_as_far_as_there_is_room():
+def test_messages_of_a_lost_waiting_producer_are_refused_from_the_first_that_found_no_room():
     desk = blocking()
     sender, reader = desk.actor(), desk.actor()
-    sender.sends(Q, "a", "b", "c", "d")
-    sender.sends("/queue/other", "e")
+    sender.sends(Q, "a", "b", "c", "d", receipts=[(2, b"rb"), (3, b"rc"), (4, b"rd")])
+    sender.sends("/queue/other", "e", receipts=[(1, b"re")])
     desk.turn()
     sender.is_gone()
+    desk.turn()
+    answers = [(frame.command, frame.get("receipt-id")) for frame in sender.writes()]
+    assert answers == [("RECEIPT", "rb"), ("ERROR", "rc")]
     assert desk.waiting(Q) == ["a", "b"]
-    assert desk.waiting("/queue/other") == ["e"]
-    assert desk.broker.overflow.dropped == 2
+    assert desk.waiting("/queue/other") == []
     assert not desk.broker.overflow.blocked
     reader.subscribes(Q)
     assert reader.bodies() == ["a", "b"]
     desk.ends()
+
+
+def test_an_error_that_ends_a_waiting_producer_names_the_first_send_that_was_not_taken():
+    desk = blocking()
+    sender = desk.actor()
+    sender.sends(Q, "a", "b", "c", receipts=[(3, b"rc")])
+    closing = ProtocolError("closed-by-operator", "", reason=CloseReason.CLOSED_BY_OPERATOR)
+    sender.does(Refused(closing))
+    sender.is_gone(CloseReason.CLOSED_BY_OPERATOR)
+    error = sender.error()
+    assert (error.get("code"), error.get("receipt-id")) == ("closed-by-operator", "rc")
+    desk.ends()
+
+
+@pytest.mark.parametrize("comes", [True, False])
+def test_a_producer_that_closed_its_half_waits_for_room_for_a_while(comes: bool):
+    desk = blocking()
+    sender, reader = desk.actor(), desk.actor()
+    sender.sends(Q, "a", "b", "c", "d", receipts=[(3, b"rc"), (4, b"rd")])
+    desk.turn()
+    sender.is_gone(CloseReason.CLIENT_CLOSED)
+    assert sender.frames() == []
+    if comes:
+        reader.subscribes(Q)
+        assert reader.bodies() == ["a", "b", "c", "d"]
+        assert [frame.get("receipt-id") for frame in sender.writes()] == ["rc", "rd"]
+    desk.passes(10)
+    if not comes:
+        assert sender.error().get("receipt-id") == "rc"
+        assert desk.waiting(Q) == ["a", "b"]
+    assert sender.client not in desk.broker.clients
+    desk.ends()
+
+
+def test_receipts_tell_which_messages_were_dropped():
+    desk = bench(overflow="drop-newest", max_bytes=4)
+    actor = desk.actor()
+    ids = [(n, b"%d" % n) for n in (1, 2, 3)]
+    actor.sends(Q, "aa", "bbb", "cc", receipts=ids)
+    actor.sends(f"/queue/other,{Q}", "dd", "e", receipts=ids[:2])
+    told = [(frame.get("stored"), frame.get("dropped")) for frame in actor.frames()]
+    full = "queue-full"
+    assert told[:3] == [("memory", None), (None, full), ("memory", None)]
+    assert told[3:] == [("memory", full), ("memory", full)]
+    actor.commits(run_of(Q, ["f"]), run_of("/queue/other", ["g"]), receipt=b"c")
+    actor.commits(run_of(Q, ["h"]), receipt=b"d")
+    told = [(frame.get("stored"), frame.get("dropped")) for frame in actor.frames()]
+    assert told == [("memory", full), (None, full)]
+    assert desk.waiting(Q) == ["aa", "cc"]
+
+
+def test_composite_tells_for_each_message_whether_a_queue_dropped_it():
+    desk = bench(overflow="drop-newest", max_messages=1)
+    actor = desk.actor()
+    actor.sends(f"{Q},/queue/r", "a", "b", receipts=[(1, b"a"), (2, b"b")])
+    told = [(frame.get("stored"), frame.get("dropped")) for frame in actor.frames()]
+    assert told == [("memory", None), ("memory", "queue-full")]
 
 
 def test_a_lost_waiting_producer_does_not_release_the_others():
@@ -369,12 +429,16 @@ def test_scheduled_messages_meet_a_full_queue_in_silence():
         desk = bench(overflow=overflow, max_messages=2)
         sender = desk.actor()
         sender.sends(Q, "a")
+        before = desk.memory.used_bytes
         sender.sends(Q, "b", "c", AMQ_SCHEDULED_DELAY="1000")
+        of_schedule = desk.memory.used_bytes - before
         desk.passes(1.0)
         assert sender.reads() == []
         assert desk.waiting(Q) == ["a", "b"]
         assert not desk.broker.overflow.blocked
-        assert desk.memory.used_bytes == 2 * (OVERHEAD + 1) + desk.heads_bytes()
+        assert desk.broker.scheduler.waiting == 1
+        of_queue = 2 * (OVERHEAD + 1) + desk.heads_bytes()
+        assert desk.memory.used_bytes == of_queue + of_schedule - (OVERHEAD + 1)
 
 
 def test_a_schedule_without_memory_is_refused(bench: Bench):

@@ -1,12 +1,14 @@
 """Queues that are deeper than their share of memory: out to the store, and back in order."""
 
+from typing import Any
+
 import pytest
 
 from tests.support.core import Actor, numbered
 from tests.support.durable_fakes import PAGE_BYTES, DurableBench
 from trio_stomp.broker import DestinationPolicy, MemoryBudget
-from trio_stomp.broker.queues import _queue as queue_module
 from trio_stomp.broker.queues import _storage as storage_module
+from trio_stomp.broker.queues import _windows as windows_module
 
 Q = "/queue/q"
 LOW = 5
@@ -14,7 +16,7 @@ LOW = 5
 
 @pytest.fixture(autouse=True)
 def _few_in_memory(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(queue_module, "LOW_COUNT", LOW)
+    monkeypatch.setattr(windows_module, "LOW_COUNT", LOW)
     monkeypatch.setattr(storage_module, "LOW_COUNT", LOW)
     monkeypatch.setattr(storage_module, "PAGE_SHARE", 0.0)
 
@@ -130,6 +132,20 @@ def test_a_transient_message_does_not_overtake_one_that_is_on_its_way_to_the_sto
     is_empty(core)
 
 
+def test_message_left_in_the_store_is_offered_behind_later_ones_that_were_passed() -> None:
+    core = made(is_prompt=False)
+    sender, other, reader = core.actor(), core.actor(), core.actor()
+    reader.subscribes(Q, selector="kind = 'saved'")
+    other.sends(Q, *numbered("", 20))
+    sender.sends(Q, "saved", persistent="true", kind="saved")
+    core.turn()
+    other.sends(Q, "later")
+    core.turn()
+    assert reader.bodies() == []
+    assert all_read(core, reader) == ["saved"]
+    assert core.queue(Q).depth == 21
+
+
 def test_message_arriving_during_a_page_read_is_not_lost() -> None:
     core = made(is_prompt=False)
     sender = deep(core, LOW + 1)
@@ -224,8 +240,7 @@ def test_a_nacked_message_precedes_paged_messages() -> None:
     assert reader.bodies()[0] == "0"
 
 
-def test_a_selector_finds_paged_messages(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(queue_module, "SCAN_LIMIT", 4 * LOW)
+def test_a_selector_finds_paged_messages() -> None:
     core = made()
     sender = deep(core, 3 * LOW)
     stores(sender, "wanted", color="red")
@@ -332,3 +347,112 @@ def test_message_paged_out_for_lack_of_memory_is_retried_whatever_its_id() -> No
     reader.subscribes(Q)
     assert all_read(core, reader) == [*numbered("", 20), "transient"]
     is_empty(core)
+
+
+DEAD = "/queue/dead"
+EXPIRING: dict[str, Any] = {"dead_letter": DEAD, "dead_letter_expired": True}
+
+
+def expires(core: DurableBench, seconds: float) -> None:
+    """Let time pass, and then everything that follows from it."""
+    core.passes(seconds)
+    for _ in range(10):
+        answered(core)
+        core.passes(0.001)
+
+
+def dead(core: DurableBench) -> list[str]:
+    reader = core.actor()
+    reader.subscribes(DEAD, ack="client", prefetch_count="1000")
+    return all_read(core, reader)
+
+
+@pytest.mark.parametrize("header", ["ttl", "expires"])
+@pytest.mark.parametrize("is_restarted", [False, True])
+def test_messages_that_expire_in_the_store_become_dead_letters_without_consumers(
+    header: str, *, is_restarted: bool
+) -> None:
+    core = made(priority=True, **EXPIRING)
+    lifetime = 60_000 if header == "ttl" else core.broker.wall.ms(core.now) + 60_000
+    stores(core.actor(), *numbered("", 20), **{header: f"{lifetime}"})
+    stores(core.actor(), *numbered("p", 2), priority="7", **{header: f"{lifetime}"})
+    answered(core)
+    if is_restarted:
+        core = core.restarts()
+        core.turn()
+    expires(core, 59.0)
+    assert core.queue(Q).depth == 22
+    assert core.queue(Q).waiting.count == (0 if is_restarted else LOW)
+    expires(core, 1.1)
+    assert sorted(dead(core)) == sorted([*numbered("", 20), *numbered("p", 2)])
+    is_empty_of(core, Q)
+
+
+def is_empty_of(core: DurableBench, name: str) -> None:
+    queue = core.broker.queues.find(name)
+    assert queue is None or queue.message_count == queue.size == 0
+
+
+def test_messages_that_expire_in_the_store_wait_for_room_of_their_dead_letters() -> None:
+    core = made(**EXPIRING)
+    stores(core.actor(), *numbered("", 20), ttl="60000")
+    answered(core)
+    core.memory.limit_bytes = 1
+    expires(core, 60.1)
+    assert core.queue(Q).depth == 20 - LOW
+    expires(core, 1.1)
+    assert core.queue(Q).depth == 20 - LOW
+    core.memory.limit_bytes = 100_000_000
+    expires(core, 1.1)
+    assert sorted(dead(core)) == sorted(numbered("", 20))
+
+
+def test_expired_messages_that_are_being_read_are_read_once() -> None:
+    core = made(**EXPIRING)
+    stores(core.actor(), *numbered("", 20), ttl="60000")
+    answered(core)
+    core.passes(60.1)
+    queue = core.queue(Q)
+    reads = len(core.broker.log.reads)  # type: ignore[union-attr]
+    queue.pump(core.now)
+    assert len(core.broker.log.reads) == reads  # type: ignore[union-attr]
+    expires(core, 1.1)
+    assert sorted(dead(core)) == sorted(numbered("", 20))
+
+
+def test_the_first_that_stays_keeps_one_page_in_memory_at_most() -> None:
+    core = made(**EXPIRING)
+    sender = core.actor()
+    stores(sender, *numbered("", LOW), ttl="60000")
+    stores(sender, *numbered("stays ", 40))
+    stores(sender, *numbered("late ", 3), ttl="60000")
+    answered(core)
+    expires(core, 60.1)
+    queue = core.queue(Q)
+    assert queue.depth == 43
+    assert queue.waiting.count <= 43
+    assert dead(core) == numbered("", LOW)
+
+
+def test_a_message_that_expired_with_its_consumer_expires_when_it_returns() -> None:
+    core = made(**EXPIRING)
+    stores(core.actor(), "held", ttl="60000")
+    reader = core.actor()
+    reader.subscribes(Q, ack="client")
+    core.turn()
+    assert core.queue(Q).unacked == 1
+    expires(core, 60.1)
+    reader.unsubscribes()
+    expires(core, 0.1)
+    assert dead(core) == ["held"]
+
+
+def test_what_a_leaving_consumer_leaves_in_the_store_expires() -> None:
+    core = made(**EXPIRING)
+    stores(core.actor(), *numbered("", 20), ttl="60000")
+    reader = core.actor()
+    reader.subscribes(Q, ack="client", prefetch_count=f"{LOW}")
+    core.turn()
+    reader.unsubscribes()
+    expires(core, 60.1)
+    assert sorted(dead(core)) == sorted(numbered("", 20))

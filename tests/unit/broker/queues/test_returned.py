@@ -44,3 +44,11 @@ def test_it_is_a_sorted_list(steps: list[tuple[str, int]]) -> None:
         assert len(returned) == len(model)
         assert all(0 < len(piece) <= 2 * PIECE for piece in returned.pieces)
     assert [each.number for each in returned] == sorted(model)
+
+
+def test_messages_set_aside_go_to_their_places() -> None:
+    returned = Returned()
+    messages = [Message(number, ORIGIN, b"", 4) for number in range(9)]
+    for part in (messages[4:6], [], messages[7:], messages[:4], messages[6:7]):
+        returned.extend(list(part))
+    assert list(returned) == messages

@@ -4,6 +4,7 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
+from attrs import evolve
 
 from tests.support.core import Actor, numbered, run_of
 from tests.support.durable_fakes import DurableBench
@@ -52,6 +53,7 @@ def test_commit_with_acks_of_stored_messages_is_recognized_in_any_order():
     desk, actor, acks = reader()
     desk.actor().sends("/queue/q", "stored", persistent="true")
     consumer = actor.consumer()
+    consumer.options = evolve(consumer.options, prefetch_count=HELD + 1)
     consumer.count_left += 1
     desk.broker.queues.want(consumer)
     [last] = actor.reads()

@@ -172,6 +172,30 @@ def test_charge_is_released_after_a_bug(desk: Clocked):
     assert desk.queue("/queue/q").unacked == 0
 
 
+def test_claimed_deliveries_are_not_found_by_message_id(desk: Clocked):
+    actor = desk.actor()
+    actor.subscribes("/queue/plain", "plain")
+    actor.subscribes("/queue/q", ack="client")
+    actor.sends("/queue/plain", "a")
+    actor.sends("/queue/q", "b", "c", "d", "e")
+    plain, *frames = actor.reads()
+    ids = [frame.get("message-id") or "" for frame in frames]
+    acknowledger = desk.broker.acknowledger
+    [first], _ = claim_all(acknowledger, actor.client, [actor.acked(frames[0])])
+    actor.acks(plain.get("message-id") or "")  # the client's first ACK by message id
+    event = acknowledger.resolve(actor.client, actor.acked(ids[1]))
+    [second], _ = claim_all(acknowledger, actor.client, [event])
+    for id in ids[:2]:
+        actor.acks(id)
+    for claim in (second, first):
+        for _ in claim.all_of_it(desk.now):
+            pass
+    actor.acks(ids[3])
+    assert actor.reads() == []
+    assert (desk.broker.acks.acked, desk.broker.acks.ignored) == (4, 3)
+    assert actor.client.lent == {}
+
+
 def test_a_run_is_done_up_to_its_faulty_frame(desk: Clocked):
     actor, ids = has(desk)
     last = ids[-1].rpartition("-")[0] + "-999999"

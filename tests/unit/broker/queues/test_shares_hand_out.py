@@ -8,7 +8,7 @@ from tests.support.core import Actor, bench, texts
 from tests.support.share_fakes import MOST, Clocked, ClockedDurable
 from trio_stomp.broker import DestinationPolicy
 from trio_stomp.broker.delivery._turns import PUMP_S
-from trio_stomp.broker.queues._hand_out import FEW_PASSED, MOST_BYTES, MOST_CONSUMERS, SCAN_LIMIT
+from trio_stomp.broker.queues._hand_out import FEW_PASSED, MOST_BYTES, MOST_CONSUMERS
 from trio_stomp.broker.queues._hand_out import MOST as MOST_MESSAGES
 from trio_stomp.broker.routing._table_costs import PASSED_BYTES
 from trio_stomp.broker.selectors._selector import Selector
@@ -192,19 +192,6 @@ def test_message_returned_after_a_delay_is_offered_too():
     desk.turn()
     desk.passes(5)
     assert reader.bodies() == ["20", "50"]
-
-
-def test_message_beyond_the_scan_limit_waits_until_earlier_ones_are_gone():
-    desk = bench()
-    sender, reader, other = desk.actor(), desk.actor(), desk.actor()
-    sender.sends(Q, *[f"{n}" for n in range(SCAN_LIMIT)], n="no")
-    sender.sends(Q, "wanted", n="yes")
-    reader.subscribes(Q, ack="client", selector="n = 'yes'")
-    assert reader.bodies() == []
-    other.subscribes(Q, ack="client", prefetch_count="1")
-    assert other.bodies() == ["0"]
-    desk.turn()
-    assert reader.bodies() == ["wanted"]
 
 
 def test_message_that_expires_is_found_after_the_scan_passed_it():
@@ -438,8 +425,6 @@ def test_messages_keep_the_order_of_acceptance_however_they_arrive(acknowledges:
     for message in some:
         behind = [m.body for m in queue.waiting.behind(4, message.number, 99)]
         assert behind == [m.body for m in some[some.index(message) + 1 :]]
-        assert queue.waiting.count_up_to(4, message.number) == some.index(message) + 1
-    assert queue.waiting.count_up_to(3, 5) == 0
     third.subscribes(Q, ack="client", prefetch_count="100")
     desk.turn()
     assert third.bodies() == wanted

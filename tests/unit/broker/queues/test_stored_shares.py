@@ -10,8 +10,8 @@ from tests.support.durable_fakes import DurableBench
 from tests.support.quota_fakes import ALL, KIB, MIB, user
 from trio_stomp.base import MemoryBudget, Quota
 from trio_stomp.broker import DestinationPolicy
-from trio_stomp.broker.queues import _queue as queue_module
 from trio_stomp.broker.queues import _storage as storage_module
+from trio_stomp.broker.queues import _windows as windows_module
 from trio_stomp.frames import FrameRun
 from trio_stomp.store import JournalStore
 
@@ -202,7 +202,7 @@ def test_charge_is_released_when_the_store_refuses() -> None:
 def test_a_queue_that_ends_releases_the_charges_of_all_its_messages(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(queue_module, "LOW_COUNT", 5)
+    monkeypatch.setattr(windows_module, "LOW_COUNT", 5)
     monkeypatch.setattr(storage_module, "LOW_COUNT", 5)
     monkeypatch.setattr(storage_module, "PAGE_SHARE", 0.0)
     core = made(disk=100 * MIB)
@@ -329,7 +329,7 @@ def test_a_composite_send_and_a_transaction_are_refused_as_a_whole() -> None:
 def test_messages_paged_out_for_lack_of_memory_are_charged_to_the_store(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(queue_module, "LOW_COUNT", 5)
+    monkeypatch.setattr(windows_module, "LOW_COUNT", 5)
     monkeypatch.setattr(storage_module, "LOW_COUNT", 5)
     monkeypatch.setattr(storage_module, "PAGE_SHARE", 0.0)
     core = made()

@@ -4,8 +4,9 @@ import pytest
 
 from tests.support.core import Actor, Received, run_of
 from tests.support.durable_fakes import DurableBench
+from trio_stomp.base import Identity
 from trio_stomp.broker import BrokerPolicies, DestinationPolicy
-from trio_stomp.store import Atomic, Done, DropPlace, Keep, MemoryStore, Put
+from trio_stomp.store import Atomic, Done, DropPlace, Keep, MemoryStore, Put, Turn
 
 Q, T = "/queue/q", "/topic/t"
 WINDOW = 3
@@ -65,6 +66,50 @@ def test_an_id_is_known_after_a_restart_though_its_message_was_consumed(header: 
     assert is_known(core, "1")
     assert consumed(core) == []
     assert not is_known(core, "2")
+
+
+def test_each_user_has_ids_of_its_own() -> None:
+    core = made()
+    alice, bob = core.actor(), core.actor()
+    for actor, name in ((alice, "alice"), (bob, "bob:\n")):
+        actor.client.identity = Identity(name)
+        sends(actor, "1")
+        assert actor.frames()[-1].get("duplicate") is None
+    assert not is_known(core, "1")  # nor those without a login
+    core = core.restarts()
+    again = core.actor()
+    for name in ("alice", "bob:\n", ""):
+        again.client.identity = Identity(name)
+        sends(again, "1")
+        assert again.frames()[-1].get("duplicate") == "true"
+    again.client.identity = Identity("bob")
+    sends(again, "1")
+    assert again.frames()[-1].get("duplicate") is None
+
+
+def test_an_id_that_an_earlier_version_stored_counts_for_all_users() -> None:
+    core = made()
+    turn = Turn([Put(f"seen:{Q}", 1, b"", [b"1"], level=0)])
+    core.store.append([turn], core.commit)
+    core = core.restarts()
+    actor = core.actor()
+    for name in ("", "alice"):
+        actor.client.identity = Identity(name)
+        sends(actor, "1")
+        assert actor.frames()[-1].get("duplicate") == "true"
+
+
+def test_only_a_broker_that_sends_on_gives_an_id_that_is_none_of_the_sender() -> None:
+    core = made()
+    actor = core.actor()
+    duplicates = []
+    for is_forwarder in (False, True, False, True):
+        actor.client.is_forwarder = is_forwarder
+        sends(actor, "7", header="x_trio_stomp_forward")
+        duplicates.append(actor.frames()[-1].get("duplicate"))
+    assert duplicates == [None, None, None, "true"]
+    assert consumed(core) == ["m7"] * 3
+    assert not is_known(core, "7")
 
 
 def test_a_resend_after_a_lost_receipt_is_confirmed_as_stored() -> None:
@@ -256,3 +301,24 @@ def test_the_oldest_is_forgotten_with_its_successor() -> None:
     (record,) = turn.records
     assert isinstance(record, Atomic)
     assert [type(each) for each in record.records] == [Put, Put, Done]
+
+
+@pytest.mark.parametrize("in_transaction", [False, True])
+def test_an_id_is_not_remembered_for_a_message_that_was_dropped(in_transaction: bool) -> None:
+    core = made()
+    core.book[Q] = DestinationPolicy(dedup_window=WINDOW, max_messages=1, overflow="drop-newest")
+    core = core.restarts()
+    actor = core.actor()
+    actor.sends(Q, "first", persistent="true")
+    pairs = (("x-dedup-id", "1"), ("persistent", "true"))
+    if in_transaction:
+        actor.commits(run_of(Q, ["m1"], pairs))
+    else:
+        actor.does(run_of(Q, ["m1"], pairs, [(1, b"r")]))
+    (receipt,) = actor.frames()
+    assert (receipt.get("dropped"), receipt.get("stored")) == ("queue-full", None)
+    assert kept(core) == []
+    assert consumed(core) == ["first"]
+    core = core.restarts()
+    assert not is_known(core, "1")
+    assert consumed(core) == ["m1"]

@@ -2,10 +2,13 @@
 
 import pytest
 
-from tests.support.core import Actor, bench, run_of
+from tests.support.core import Actor, Bench, bench, run_of
 from tests.support.durable_fakes import WALL_OFFSET_S, DurableBench
-from trio_stomp.broker import DestinationPolicy, MemoryBudget
-from trio_stomp.broker.sending._scheduler import Progress, read_progress
+from tests.support.quota_fakes import ALL, user
+from trio_stomp.base import ProtocolError
+from trio_stomp.broker import BrokerPolicies, DestinationPolicy, MemoryBudget
+from trio_stomp.broker.sending import Progress, read_progress
+from trio_stomp.frames import FrameRun
 from trio_stomp.store import Atomic, Done, Keep, Put, Turn
 
 Q = "/queue/q"
@@ -195,12 +198,161 @@ def test_a_transaction_schedules_as_a_whole() -> None:
     assert core.restarts().broker.scheduler.waiting == 1
 
 
-def test_scheduled_message_without_room_is_counted() -> None:
+@pytest.mark.parametrize("overflow", ["reject", "block", "drop-newest"])
+@pytest.mark.parametrize("repeat", ["", "1"])
+def test_what_is_due_waits_for_room_in_order_over_a_restart(overflow: str, repeat: str) -> None:
+    core = made(max_messages=2, overflow=overflow)
+    again = {"AMQ_SCHEDULED_PERIOD": "9000", "AMQ_SCHEDULED_REPEAT": repeat} if repeat else {}
+    schedules(core.actor(), "a", "b", "c", AMQ_SCHEDULED_DELAY="1000", **again)
+    schedules(core.actor(), "d", AMQ_SCHEDULED_DELAY="1001")
+    core.turn()
+    core.passes(2)
+    core = core.restarts()
+    core.passes(1)
+    assert read(core) == ["a", "b"]
+    core.passes(2)
+    assert read(core) == ["c", "d"]
+    core.passes(9)
+    core.passes(2)
+    assert read(core) == (["a", "b"] if repeat else [])
+    core.passes(9)
+    core.passes(2)
+    assert read(core) == (["c"] if repeat else [])
+    assert core.broker.scheduler.lost == 0
+    is_clean(core)
+
+
+def removes(actor: Actor) -> None:
+    to = "/topic/ActiveMQ.Scheduler.Management"
+    actor.sends(to, "", AMQ_SCHEDULER_ACTION="REMOVEALL")
+
+
+def test_what_waits_for_room_can_be_cancelled() -> None:
     core = made(max_messages=1)
-    schedules(core.actor(), "a", "b", AMQ_SCHEDULED_DELAY="1000")
+    actor = core.actor()
+    for body in "ab":
+        schedules(actor, body, AMQ_SCHEDULED_DELAY="1000")
     core.turn()
     core.passes(1)
-    assert core.broker.scheduler.lost == 1
+    removes(actor)
+    assert read(core) == ["a"]
+    core.passes(3)
+    assert read(core) == []
+    is_clean(core)
+
+
+@pytest.mark.parametrize("restarts", [False, True])
+def test_if_the_rest_of_a_repetition_is_cancelled_the_others_are_repeated(restarts: bool) -> None:
+    core = made(max_messages=2, overflow="reject")
+    again = {"AMQ_SCHEDULED_PERIOD": "9000", "AMQ_SCHEDULED_REPEAT": "1"}
+    actor = core.actor()
+    schedules(actor, "a", "b", "c", AMQ_SCHEDULED_DELAY="1000", **again)
+    core.turn()
+    (item,) = core.broker.scheduler.jobs.beginning_at(0)
+    core.passes(1)
+    actor.sends(
+        "/topic/ActiveMQ.Scheduler.Management",
+        "",
+        scheduledJobId=f"{item.numbers[-1]}",
+        AMQ_SCHEDULER_ACTION="REMOVE",
+    )
+    core.turn()
+    assert core.broker.scheduler.waiting == 2
+    if restarts:
+        core = core.restarts()
+        core.passes(0)
+    assert read(core) == ["a", "b"]
+    core.passes(2)
+    core.passes(8)
+    assert read(core) == ["a", "b"]
+    is_clean(core)
+
+
+@pytest.mark.parametrize("is_all", [False, True])
+def test_a_repetition_that_waits_for_room_leaves_nothing_when_it_is_cancelled(is_all: bool) -> None:
+    core = made(max_messages=2, overflow="reject")
+    actor = core.actor()
+    again = {"AMQ_SCHEDULED_PERIOD": "9000", "AMQ_SCHEDULED_REPEAT": "1"}
+    schedules(actor, "a", "b", "c", AMQ_SCHEDULED_DELAY="1000", **again)
+    core.turn()
+    (item,) = core.broker.scheduler.jobs.beginning_at(0)
+    first = item.numbers[0]
+    core.passes(1)
+    if not is_all:
+        actor.sends(
+            "/topic/ActiveMQ.Scheduler.Management",
+            "",
+            scheduledJobId=f"{first}",
+            AMQ_SCHEDULER_ACTION="REMOVE",
+        )
+        core.turn()
+        core = core.restarts()
+        core.passes(0)
+        assert read(core) == ["a", "b"]
+        core.passes(1)
+        assert read(core) == ["c"]
+        actor = core.actor()
+    removes(actor)
+    core.turn()
+    assert read(core) == (["a", "b"] if is_all else [])
+    core.turn()
+    assert set(core.store.recover(lambda done, total: None).settings) == {"identity"}
+    is_clean(core)
+
+
+def test_what_waits_for_room_counts_for_the_limit_of_its_user() -> None:
+    limits = BrokerPolicies(max_schedules_per_user=2)
+    core = Bench(book={Q: DestinationPolicy(max_messages=1)}, policies=limits)
+    core.broker.use_rules(ALL, lambda _: True, core.now)
+    sender = user(core, "u")
+    sender.sends(Q, "a")
+    sender.sends(Q, "b", "c", AMQ_SCHEDULED_DELAY="1000")
+    core.passes(2)
+    core.passes(2)
+    sender.sends(Q, "d", AMQ_SCHEDULED_DELAY="1000")
+    assert sender.error().get("code") == "too-many-schedules"
+
+
+@pytest.mark.parametrize("dead", ["/queue/q", "/queue/dead"])
+@pytest.mark.parametrize("is_run", [False, True])
+def test_what_can_never_fit_does_not_hold_up_others(dead: str, is_run: bool) -> None:
+    core = made(max_bytes=3, dead_letter=dead)
+    everything = ("long", "b", "more")
+    for bodies in [everything] if is_run else [(each,) for each in everything]:
+        schedules(core.actor(), *bodies, AMQ_SCHEDULED_DELAY="1000", priority="7")
+    core.turn()
+    core.passes(1)
+    assert read(core) == ["b"]
+    assert core.broker.scheduler.lost == 2 * (dead == Q)
+    core = core.restarts()
+    assert dead == Q or read(core, dead) == ["long", "more"]
+    is_clean(core)
+
+
+def test_what_may_never_be_sent_is_counted_as_lost() -> None:
+    core = made()
+    schedules(core.actor(), "a", "b", AMQ_SCHEDULED_DELAY="1000")
+    scheduler = core.broker.scheduler
+    (item,) = scheduler.jobs.beginning_at(0)
+    run = FrameRun(item.head, item.bodies, [])
+    assert scheduler.sender.refused(item, run, ProtocolError("unsupported", "no"), core.now) == 2
+    assert scheduler.lost == 2
+
+
+def test_there_may_be_no_destination_for_it_yet() -> None:
+    core = DurableBench(book={}, policies=BrokerPolicies(max_destinations=16))
+    schedules(core.actor(), "a", AMQ_SCHEDULED_DELAY="1000")
+    core.turn()
+    core = core.restarts()
+    reader = core.actor()
+    for number in range(16):
+        reader.subscribes(f"/queue/{number}", f"{number}")
+    core.passes(1)
+    assert (core.broker.scheduler.lost, core.broker.scheduler.waiting) == (0, 1)
+    reader.is_gone()
+    core.turn()
+    core.passes(100)
+    core.passes(2)
     assert read(core) == ["a"]
     is_clean(core)
 

@@ -283,10 +283,33 @@ def test_a_repeated_message_for_many_is_sent_as_often_as_it_should_be():
     assert not desk.broker.scheduler.waiting
 
 
-def test_a_scheduled_message_that_is_refused_is_lost_as_a_whole_and_counted():
+def test_a_scheduled_message_that_is_refused_waits_as_a_whole():
     desk, keeper = due(SOME, f"{TOPIC},/queue/q")
     settles(desk)
     assert given(keeper) == {}
-    assert desk.broker.scheduler.lost == 1
-    assert not desk.broker.scheduler.waiting
-    assert not desk.restarts().broker.scheduler.waiting
+    assert desk.broker.scheduler.lost == 0
+    assert desk.broker.scheduler.waiting == 1
+    assert desk.restarts().broker.scheduler.waiting == 1
+
+
+def test_scheduled_messages_for_many_wait_for_room_one_after_the_other():
+    desk, keeper = made(SOME, book={"/queue/q": DestinationPolicy(max_messages=1)})
+    desk.actor().sends("/queue/q", "full")
+    desk.actor().sends(f"{TOPIC},/queue/q", "x", "y", persistent="true", AMQ_SCHEDULED_DELAY="1000")
+    desk.turn()
+    settles(desk)
+    reader = desk.actor()
+    desk.now += 2
+    for body in ("full", "x", "y"):
+        desk.now += 2
+        desk.broker.tick(desk.now)
+        settles(desk)
+        reader.subscribes("/queue/q", "q")
+        settles(desk)
+        assert reader.bodies() == [body]
+        reader.unsubscribes("q")
+    assert given(keeper) == {f"{n}": ["x", "y"] for n in range(SOME)}
+    assert desk.broker.scheduler.waiting == 0
+    again = desk.restarts()
+    assert again.broker.scheduler.waiting == 0
+    assert again.store.statistics().live_messages == 2 * SOME

@@ -76,10 +76,10 @@ def test_records_and_deliveries_of_a_commit_are_bounded_per_turn(
 ):
     arrived, arrive = 0, Storage.arrive
 
-    def counted(self: Storage, arrival: ArrivalEffect) -> None:
+    def counted(self: Storage, arrival: ArrivalEffect, now: float) -> None:
         nonlocal arrived
         arrived += 1
-        arrive(self, arrival)
+        arrive(self, arrival, now)
 
     monkeypatch.setattr(Storage, "arrive", counted)
     desk = ClockedDurable(is_prompt=False)

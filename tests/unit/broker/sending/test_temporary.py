@@ -29,6 +29,20 @@ def test_a_reply_comes_without_a_subscribe_under_the_queues_own_name(core: Core)
     assert len(asker.client.subscriptions) == 1
 
 
+@pytest.mark.parametrize(
+    "composite",
+    ["/temp-queue/a,/temp-topic/b,/queue/r", "/queue/r,/temp-topic/b,/temp-queue/a"],
+)
+def test_each_temporary_name_of_a_composite_is_the_senders_own(core: Core, composite: str):
+    client = core.peer()
+    client.subscribes("/temp-queue/a", "a")
+    client.subscribes("/temp-topic/b", "b")
+    client.subscribes("/queue/r", "r")
+    client.sends(composite, "x", "y")
+    assert [client.bodies(id) for id in "abr"] == [["x", "y"]] * 3
+    assert client.client.temporary.keys() == {"/temp-queue/a", "/temp-topic/b"}
+
+
 def test_an_explicit_subscribe_replaces_the_automatic_one(core: Core):
     asker, responder = core.peer(), core.peer()
     responder.subscribes("/queue/work")

@@ -5,6 +5,7 @@ import weakref
 import pytest
 
 from tests.support.core import head_bytes
+from trio_stomp.base import BrokenInvariant
 from trio_stomp.broker import MemoryBudget
 from trio_stomp.broker.delivery import Destination
 from trio_stomp.broker.names._kinds import Kind
@@ -217,3 +218,11 @@ def test_a_part_of_a_run_is_encoded_with_its_own_offsets():
     (tail,) = run.encode(1, 2, 2, b"e")
     assert tail.startswith(b"101\nx-stream-offset:101\nx-stream-timestamp:1795000000123\n")
     assert tail.endswith(b"b\0\n")
+
+
+def test_a_gap_between_offsets_is_told() -> None:
+    stream = make()
+    fill(stream, 2)
+    with pytest.raises(BrokenInvariant, match="stream-offsets: offset 3 comes after 1"):
+        stream.show(StreamRun(3, Head("SEND", (), -1, "s"), [b"x"], 0))
+    assert stream.next == 2

@@ -106,6 +106,7 @@ def sums_of(parts: list[Row]) -> Row:
             node["clients"] += row["clients"]
             node["reading"] += row["role"] in NEVER_OWNERS
             node["version"] = row["version"]
+            node["problem"] = row.get("problem") or node.get("problem", "")
     return {
         "partitions": len(parts),
         "owners": [part["owner"] for part in parts],

@@ -193,6 +193,9 @@ def _status_of_all(given: argparse.Namespace, found: dict[str, Any]) -> int:
 def _show_differences(found: dict[str, Any]) -> None:
     for node, differs in found["differences"].items():
         print(f"{node} has other {', '.join(differs)} than the owner")
+    for row in found["nodes"]:
+        if row.get("problem"):
+            print(f"{row['node']}: {row['problem']}")
 
 
 def _move(given: argparse.Namespace) -> int:

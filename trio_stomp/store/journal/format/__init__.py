@@ -31,3 +31,4 @@ from trio_stomp.store.journal.format._format import Small as Small
 from trio_stomp.store.journal.format._format import decode_segment_header as decode_segment_header
 from trio_stomp.store.journal.format._format import encode_segment_header as encode_segment_header
 from trio_stomp.store.journal.format._format import parse_header as parse_header
+from trio_stomp.store.journal.format._format import run_bytes as run_bytes

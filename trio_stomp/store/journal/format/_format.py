@@ -149,6 +149,12 @@ class Found:
         return crc32(memoryview(self.data)[self.bodies_at : self.bodies_end]) == self.check
 
 
+def run_bytes(put: Put, size: int) -> int:
+    """Return the size of a Put's record, whose bodies have ``size`` bytes in total."""
+    table = 8 * len(put.bodies)
+    return HEADER_BYTES + RUN_FIELDS.size + len(put.place.encode()) + len(put.head) + table + size
+
+
 def encode_segment_header(header: SegmentHeader) -> bytes:
     """Encode the first bytes of a segment."""
     packed = SEGMENT.pack(

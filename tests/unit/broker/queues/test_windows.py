@@ -1,0 +1,376 @@
+"""Consumers that look for messages among those that a queue has left in the store."""
+
+import random
+
+import pytest
+
+from tests.support.core import Actor, numbered, texts
+from tests.support.durable_fakes import DurableBench
+from tests.support.managing import drive
+from tests.support.share_fakes import ClockedDurable
+from trio_stomp.broker import DestinationPolicy, MemoryBudget
+from trio_stomp.broker.managing import Choice
+from trio_stomp.broker.queues import _storage as storage_module
+from trio_stomp.broker.queues import _windows as windows_module
+from trio_stomp.broker.queues import searches
+from trio_stomp.broker.selectors._selector import Selector
+from trio_stomp.frames import Head
+
+Q = "/queue/q"
+LOW = 5
+MANY = 100
+B = "type = 'b'"
+
+
+@pytest.fixture(autouse=True)
+def _few_in_memory(monkeypatch: pytest.MonkeyPatch) -> None:
+    for module in (windows_module, storage_module):
+        monkeypatch.setattr(module, "LOW_COUNT", LOW)
+    monkeypatch.setattr(storage_module, "PAGE_SHARE", 0.0)
+
+
+def made(*, is_prompt: bool = True, **fields: object) -> DurableBench:
+    policy = DestinationPolicy(backoff_s=(), max_redeliveries=999, **fields)  # type: ignore[arg-type]
+    return DurableBench(book={Q: policy}, memory=MemoryBudget(100_000_000), is_prompt=is_prompt)
+
+
+def stores(actor: Actor, *bodies: str, **headers: str) -> None:
+    actor.sends(Q, *bodies, persistent="true", **headers)  # type: ignore[arg-type]
+    actor.core.turn()
+
+
+def deep(core: DurableBench, *behind: str) -> Actor:
+    """Fill a queue with many messages of type a, and some of type b behind them."""
+    sender = core.actor()
+    for number in range(MANY):
+        stores(sender, f"{number}", type="a", n=f"{number}")
+    for body in behind:
+        stores(sender, body, type="b")
+    answered(core)
+    assert core.queue(Q).waiting.count == LOW
+    return sender
+
+
+def answered(core: DurableBench) -> None:
+    core.turn()
+    while core.turns or core.log.reads:
+        core.answers()
+        core.loads()
+
+
+def drained(core: DurableBench) -> list[str]:
+    """Take all that is left, as a consumer without a selector."""
+    reader = core.actor()
+    reader.subscribes(Q, ack="client-individual", prefetch_count="3")
+    got: list[str] = []
+    answered(core)
+    while frames := reader.reads():
+        got += texts(frames)
+        reader.acks(*frames)
+        answered(core)
+    return got
+
+
+def is_empty(core: DurableBench) -> None:
+    queue = core.queue(Q)
+    assert queue.message_count == queue.size == queue.arriving == 0
+    assert core.memory.kept_bytes == core.memory.stored_bytes == 0
+    assert core.store.statistics().live_messages == 0
+
+
+def test_each_message_is_evaluated_once_and_stays_in_the_store(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    asked: list[Head] = []
+    matches = Selector.matches
+
+    def spy(self: Selector, headers: Head) -> bool:
+        asked.append(headers)
+        return matches(self, headers)
+
+    monkeypatch.setattr(Selector, "matches", spy)
+    core = made()
+    sender = deep(core, *numbered("b", 9))
+    reader, second = core.actor(), core.actor()
+    got: list[str] = []
+    for each in (reader, second):
+        each.subscribes(Q, ack="client-individual", prefetch_count="1", selector=B)
+        for _ in range(3):
+            frames = each.reads()
+            got += texts(frames)
+            each.acks(*frames)
+    assert got == ["b0", "b1", "b2", "b3", "b5", "b6"]
+    stores(sender, "another", type="a")
+    seen = [head for head in asked if dict(head.headers).get("n")]
+    assert len(seen) == len({dict(head.headers)["n"] for head in seen}) == MANY
+    assert core.queue(Q).waiting.count <= 2 * LOW + 40
+    reader.is_gone()
+    second.is_gone()
+    assert drained(core) == [*numbered("", MANY), "b4", "b7", "b8", "another"]
+    is_empty(core)
+
+
+def test_what_returns_goes_back_to_its_place_in_the_store() -> None:
+    core = made()
+    deep(core, "b0", "b1")
+    reader = core.actor()
+    reader.subscribes(Q, ack="client-individual", selector=B)
+    first, second = reader.reads()
+    kept = core.memory.kept_bytes
+    reader.nacks(first)
+    again = reader.reads()
+    assert texts(again) == ["b0"]
+    assert again[0]["delivery-count"] == "2"
+    reader.is_gone()
+    assert core.memory.kept_bytes < kept
+    assert drained(core) == [*numbered("", MANY), "b0", "b1"]
+    assert second.text == "b1"
+    is_empty(core)
+
+
+def test_what_is_out_is_not_loaded_and_returns_to_memory_when_others_are_there() -> None:
+    core = made()
+    deep(core, "b0", "b1")
+    reader, rest = core.actor(), core.actor()
+    reader.subscribes(Q, ack="client-individual", selector=B)
+    assert texts(reader.reads()) == ["b0", "b1"]
+    rest.subscribes(Q)
+    got = rest.bodies()
+    answered(core)
+    assert got + rest.bodies() == numbered("", MANY)
+    reader.is_gone()
+    assert rest.bodies() == ["b0", "b1"]
+    is_empty(core)
+
+
+def test_a_page_that_cannot_be_read_is_read_again() -> None:
+    core = made(is_prompt=False)
+    deep(core, "b0")
+    reader = core.actor()
+    reader.subscribes(Q, selector=B)
+    core.turn()
+    while core.queue(Q).window is None:
+        core.loads()
+    paged = core.queue(Q).waiting.paging(4)
+    assert paged is not None
+    assert list(searches(reader.consumer())) == [(Q, paged.after)]
+    (wanted,) = core.log.take_reads()
+    wanted.take(None, core.now)
+    answered(core)
+    assert reader.bodies() == ["b0"]
+    assert list(searches(reader.consumer())) == []
+
+
+@pytest.mark.parametrize("how", ["purged", "ended", "left", "paused"])
+def test_a_page_that_comes_too_late_is_forgotten(how: str) -> None:
+    core = made(is_prompt=False)
+    deep(core, "b0")
+    reader = core.actor()
+    reader.subscribes(Q, selector=B)
+    core.turn()
+    queue = core.queue(Q)
+    while queue.window is None:
+        core.loads()
+    if how == "purged":
+        drive(core, core.broker.manager.purge(Choice(Q)), lambda: answered(core))
+    elif how == "ended":
+        core.broker.queues.end(Q, core.now)
+    elif how == "left":
+        reader.unsubscribes()
+    else:
+        queue.is_paused = True
+    answered(core)
+    assert queue.window is None
+    assert reader.bodies() == []
+    if how == "purged":
+        is_empty(core)
+
+
+def test_a_search_begins_when_another_ends(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(windows_module, "MAX_WINDOWS", 1)
+    core = made()
+    readers = [core.actor() for _ in range(3)]
+    for index in range(3):
+        for number in range(MANY):
+            core.actor().sends(f"{Q}{index}", f"{number}", persistent="true", type="a")
+        core.actor().sends(f"{Q}{index}", "b", persistent="true", type="b")
+        core.turn()
+    for index, reader in enumerate(readers):
+        reader.subscribes(f"{Q}{index}", selector=B)
+    answered(core)
+    assert [reader.bodies() for reader in readers] == [["b"]] * 3
+
+
+def test_expired_messages_in_the_store_are_removed_where_they_are_found() -> None:
+    core = made()
+    sender = deep(core)
+    stores(sender, "short", type="a", ttl="1000")
+    stores(sender, "b0", type="b")
+    core.now += 5
+    reader = core.actor()
+    reader.subscribes(Q, selector=B)
+    assert reader.bodies() == ["b0"]
+    assert core.queue(Q).destination.expired == 1
+    assert drained(core) == numbered("", MANY)
+    is_empty(core)
+
+
+def test_a_new_selector_does_not_delay_those_that_are_ahead(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("tests.support.durable_fakes.PAGE_BYTES", 40)
+    core = made(is_prompt=False)
+    sender = deep(core)
+    ahead, late = core.actor(), core.actor()
+    ahead.subscribes(Q, selector=B)
+    answered(core)
+    late.subscribes(Q, selector="type = 'c'")
+    sender.sends(Q, "b0", persistent="true", type="b")
+    core.appends()
+    for _ in range(3):
+        core.loads()
+    assert ahead.bodies() == ["b0"]
+    assert core.queue(Q).window is not None
+    answered(core)
+    assert core.queue(Q).window is None
+
+
+def test_a_selector_waits_for_the_store_before_it_gets_lower_priorities() -> None:
+    core = made(priority=True)
+    sender = core.actor()
+    for number in range(MANY):
+        stores(sender, f"{number}", type="a", priority="4")
+    stores(sender, "low", type="b", priority="1")
+    stores(sender, "high", type="b", priority="4")
+    reader = core.actor()
+    reader.subscribes(Q, selector=B)
+    assert reader.bodies() == ["high", "low"]
+    again = core.restarts()
+    reader = again.actor()
+    reader.subscribes(Q, selector="type = 'a' AND priority = 9")
+    assert reader.bodies() == []
+    assert drained(again) == numbered("", MANY)
+
+
+def test_a_lower_priority_is_loaded_if_nobody_wants_the_few_of_a_higher_one(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(storage_module, "PAGE_SHARE", 0.5)
+    core = made(priority=True)
+    stores(core.actor(), "high", type="a", priority="4")
+    stores(core.actor(), "low", type="b", priority="1")
+    again = core.restarts()
+    reader = again.actor()
+    reader.subscribes(Q, selector=B)
+    assert reader.bodies() == ["low"]
+    assert drained(again) == ["high"]
+
+
+def test_a_search_is_told_of_the_priority_that_it_is_at() -> None:
+    core = made(priority=True)
+    sender, reader = core.actor(), core.actor()
+    sender.sends(Q, *numbered("", 30), type="a", priority="5")
+    reader.subscribes(Q, selector=B)
+    core.turn()
+    queue = core.queue(Q)
+    queue.is_marked = True
+    assert list(searches(reader.consumer())) == []
+    sender.sends(Q, "low", type="a", priority="2")
+    assert list(searches(reader.consumer())) == [(Q, 0)]
+
+
+def test_no_page_is_examined_while_an_operator_removes_messages() -> None:
+    core = made(is_prompt=False)
+    deep(core, "b0")
+    queue = core.queue(Q)
+    paged = queue.waiting.paging(4)
+    assert paged is not None
+    paged.is_loading, queue.sought = True, (4, paged.after)
+    core.broker.queues.pages.look_ahead(queue)
+    assert queue.window is None
+    paged.is_loading = False
+    core.broker.queues.pages.look_ahead(queue)
+    assert queue.window is not None
+    answered(core)
+
+
+def test_a_message_with_an_unreadable_header_block_hides_no_others() -> None:
+    core = made()
+    deep(core, "b0")
+    lane = core.store._lanes[f"queue:{Q}", 4]  # type: ignore[attr-defined]
+    object.__setattr__(list(lane.values())[50].put, "head", b"no header")
+    reader = core.actor()
+    reader.subscribes(Q, selector=B)
+    assert reader.bodies() == ["b0"]
+
+
+def test_an_exclusive_consumer_examines_what_owners_of_groups_had_passed() -> None:
+    core = made()
+    sender, first, second = core.actor(), core.actor(), core.actor()
+    first.subscribes(Q, ack="client", prefetch_count="1")
+    stores(sender, *numbered("", 60), JMSXGroupID="g")
+    assert first.bodies() == ["0"]
+    second.subscribes(Q, ack="client", prefetch_count="9")
+    assert second.bodies() == []
+    alone = core.actor()
+    alone.subscribes(Q, ack="client", prefetch_count="2", exclusive="true", x_priority="5")
+    assert alone.bodies() == ["1", "2"]
+
+
+def test_a_scan_of_the_store_continues_in_the_next_turn() -> None:
+    core = ClockedDurable(book={Q: DestinationPolicy()}, memory=MemoryBudget(100_000_000))
+    deep(core, "b0")  # type: ignore[arg-type]
+    reader = core.actor()
+    reader.subscribes(Q, selector=f"{B} AND n IS NULL")
+    got: list[str] = []
+    for _ in range(100):
+        got += reader.bodies()
+    assert got == ["b0"]
+
+
+@pytest.mark.parametrize("seed", range(8))
+def test_nothing_is_lost_doubled_or_out_of_order(seed: int) -> None:
+    """Selectors, groups, NACKs, lost consumers and restarts, in any order."""
+    rng = random.Random(seed)
+    core = made(is_prompt=seed % 2 == 0)
+    sent = acked = 0
+    done: list[str] = []
+    held: list[tuple[Actor, list[object]]] = []
+    sender = core.actor()
+    for _ in range(200):
+        step = rng.randrange(8)
+        if step < 3:
+            kind = {"type": rng.choice("abc")}
+            kind |= {"JMSXGroupID": rng.choice("gh")} if seed % 3 == 0 else {}
+            stores(sender, *numbered("", sent + 6)[sent:], **kind)
+            sent += 6
+        elif step == 3 and len(held) < 4:
+            reader = core.actor()
+            selector = rng.choice(["type = 'a'", "type = 'b'", "type = 'c'", ""])
+            given = {"selector": selector} if selector else {}
+            prefetch = rng.choice("1379")
+            reader.subscribes(Q, ack="client-individual", prefetch_count=prefetch, **given)
+            held.append((reader, []))
+        elif step == 4 and held:
+            held.pop(rng.randrange(len(held)))[0].is_gone()
+        elif held:
+            reader, frames = rng.choice(held)
+            frames += reader.reads()
+            rng.shuffle(frames)
+            for frame in frames[: rng.randrange(1, 9)]:
+                frames.remove(frame)
+                if rng.randrange(3):
+                    reader.acks(frame)  # type: ignore[arg-type]
+                    done.append(frame.text)  # type: ignore[attr-defined]
+                    acked += 1
+                else:
+                    reader.nacks(frame)  # type: ignore[arg-type]
+        if rng.randrange(2):
+            answered(core)
+    for reader, _ in held:
+        reader.is_gone()
+    answered(core)
+    left = drained(core)
+    assert left == sorted(left, key=int)
+    assert sorted([*done, *left], key=int) == numbered("", sent)
+    is_empty(core)

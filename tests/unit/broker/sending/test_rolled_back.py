@@ -1,0 +1,192 @@
+"""A COMMIT with an exception at any step: nothing of it is there, in the store and in memory."""
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import pytest
+from attrs import define
+from hypothesis import HealthCheck, event, example, given, settings
+from hypothesis import strategies as st
+
+from tests.support.core import Actor, lasting_bytes, pairs, run_of
+from tests.support.durable_fakes import DurableBench
+from tests.support.share_fakes import ClockedDurable
+from trio_stomp.base import FrameBug
+from trio_stomp.broker import DestinationPolicy, Log, internal_error
+from trio_stomp.protocol import Acked, Refused
+
+IN, OUT, NEWS, LOG, LAST = "/queue/in", "/queue/out", "/topic/news", "/topic/log", "/topic/last"
+FAR = "/queue/far"
+BOOK = {
+    LOG: DestinationPolicy(stream=True),
+    LAST: DestinationPolicy(retain="always", stream=True),
+}
+NAMES = (OUT, NEWS, LOG, LAST, FAR, "/temp-queue/a", "/temp-topic/b")
+HEADERS = {
+    "persistent": ["true"],
+    "x-dedup-id": ["1", "2"],
+    "AMQ_SCHEDULED_DELAY": ["1000", "wrong"],
+    "priority": ["9"],
+    "ttl": ["100000"],
+    "reply-to": ["/temp-queue/a"],
+}
+ACK = None
+Action = tuple[list[str], dict[str, str]] | None
+"""The destinations and headers of a SEND, or an ACK."""
+SENDS = st.tuples(
+    st.lists(st.sampled_from(NAMES), min_size=1, max_size=3, unique=True),
+    st.fixed_dictionaries({}, optional={key: st.sampled_from(HEADERS[key]) for key in HEADERS}),
+)
+STEPS = ("write", "when_safe", "finish_all")
+
+
+@define
+class Fault:
+    """Makes a method of the log raise an exception once, at one of its calls in an atomic group."""
+
+    method: str
+    left: int
+
+    @contextmanager
+    def injected(self) -> Iterator[None]:
+        """Let it happen inside."""
+        method: Callable[..., Any] = getattr(Log, self.method)
+
+        def call(log: Log, *arguments: Any, **named: Any) -> Any:
+            self.left -= log.is_atomic
+            if log.is_atomic and not self.left:
+                raise KeyError("a bug")
+            return method(log, *arguments, **named)
+
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(Log, self.method, call)
+            yield
+
+
+class Scene:
+    """A broker with a message in IN, and readers of what is sent elsewhere."""
+
+    def __init__(self, kind: type[DurableBench], *, is_spread: bool) -> None:
+        self.desk = kind(book=dict(BOOK))
+        if is_spread:
+            self.desk.broker.forwards.is_elsewhere = lambda name: name.endswith("far")
+        self.desk.actor().sends(IN, "job", persistent="true")
+        self.readers = [self.desk.reader(name) for name in (OUT, FAR, LOG, LAST)]
+        self.readers.append(self.desk.reader("/stream/topic/log"))
+        durable = {"durable_subscription_name": "d"}
+        self.readers.append(self.desk.reader(NEWS, **durable))
+        self.settles()
+
+    def settles(self) -> None:
+        """Let the broker do what is left."""
+        self.desk.turn()
+        while self.desk.broker.has_more or self.desk.turns:
+            self.desk.turn()
+
+    def seen(self) -> list[list[tuple[str, str | None]]]:
+        """Return what each reader got, with offsets, and what is to be sent on."""
+        self.settles()
+        self.desk.passes(2)
+        self.settles()
+        found = [
+            [(frame.text, frame.get("x-stream-offset")) for frame in reader.messages()]
+            for reader in self.readers
+        ]
+        forwards = self.desk.broker.forwards.waiting
+        found.append([(item.bodies[0].decode(), item.destination) for item in forwards])
+        return found
+
+    def state(self) -> tuple[object, ...]:
+        """Return what a COMMIT changes: charges, counts, ids and offsets, in memory and store."""
+        broker, memory, store = self.desk.broker, self.desk.memory, self.desk.store
+        destinations = sorted(broker.destinations, key=lambda each: each.name)
+        return (
+            memory.used_bytes,
+            memory.tables_bytes - lasting_bytes(broker),
+            memory.stored_bytes,
+            memory.kept_bytes,
+            broker.scheduler.waiting,
+            len(broker.forwards.waiting),
+            len(broker.timers),
+            broker.publisher.postponed.remembered,
+            [list(each.seen) for each in destinations if each.seen],
+            [(each.name, each.retained_id) for each in destinations if each.retained_id],
+            [(stream.coming, stream.next) for stream in broker.streams],
+            [(queue.name, queue.size, queue.message_count, queue.unacked) for queue in broker.queues
+             if not queue.destination.private],
+            store.statistics().live_messages,
+        )  # fmt: skip
+
+    def kept(self) -> tuple[int, int]:
+        """Return the messages in the store, and the bytes that they are charged after a restart."""
+        again = self.desk.restarts()
+        return again.store.statistics().live_messages, again.memory.stored_bytes
+
+    def worker(self) -> tuple[Actor, str]:
+        """Return a client with the message of IN, and the id that acknowledges it."""
+        worker = self.desk.actor()
+        worker.subscribes("/temp-queue/a")
+        worker.subscribes(IN, "in", "client-individual")
+        self.settles()
+        (job,) = worker.reads()
+        return worker, job["ack"]
+
+    def commits(self, actions: list[Action]) -> bool:
+        """Have a worker commit. Return whether it got a RECEIPT; if not, it got an ERROR."""
+        worker, ack = self.worker()
+        sends = [
+            Acked([ack.encode()], "id", None, False, True, ())
+            if action is ACK
+            else run_of(",".join(action[0]), [f"{index}"], (*pairs(action[1]), ("n", f"{index}")))
+            for index, action in enumerate(actions)
+        ]
+        try:
+            worker.commits(*sends)
+            self.settles()
+        except FrameBug as bug:
+            worker.does(Refused(internal_error(bug)))
+        self.settles()
+        answers = [frame for frame in worker.frames() if frame.command != "MESSAGE"]
+        (answer,) = answers
+        worker.is_gone()
+        self.settles()
+        assert answer.get("receipt-id") == "done"
+        return answer.command == "RECEIPT"
+
+
+def actions_of(*more: Action) -> list[Action]:
+    return [([OUT], {"persistent": "true"}), ACK, *more]
+
+
+@pytest.mark.parametrize("is_long", [False, True])
+@example(
+    [ACK, ([LOG, OUT], {"x-dedup-id": "1"}), ([LAST], {"persistent": "true"})], "write", 5, True
+)
+@given(
+    st.lists(SENDS, min_size=1, max_size=5).map(lambda sends: [*sends[:1], ACK, *sends[1:]]),
+    st.sampled_from(STEPS),
+    st.integers(1, 12),
+    st.booleans(),
+)
+@settings(max_examples=60, suppress_health_check=list(HealthCheck))
+def test_all_or_nothing(
+    is_long: bool, actions: list[Action], method: str, at: int, is_spread: bool
+) -> None:
+    with pytest.MonkeyPatch.context() as patch:
+        if is_long:
+            patch.setattr("trio_stomp.broker.sending._planned.MANY_COPIES", 1)
+        kind = ClockedDurable if is_long else DurableBench
+        control, scene = Scene(kind, is_spread=is_spread), Scene(kind, is_spread=is_spread)
+        nothing, fault = scene.seen(), Fault(method, at)
+        before = scene.state()
+        with fault.injected():
+            is_done = scene.commits(actions)
+        event(f"fault: {fault.left <= 0}, done: {is_done}")
+        if not is_done:
+            assert scene.seen() == nothing
+            assert scene.state() == before
+            is_done = scene.commits(actions)
+        assert is_done == control.commits(actions)
+        assert scene.seen() == control.seen()
+        assert scene.kept() == control.kept()

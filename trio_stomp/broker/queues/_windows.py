@@ -1,0 +1,183 @@
+"""Windows: pages of stored messages that consumers examine where they are.
+
+A queue loads its first messages only. Consumers that have examined these without a match examine
+the others page by page, and those that they get leave the store's part of the queue out of order.
+"""
+
+from collections import OrderedDict
+from collections.abc import Iterator
+from functools import partial
+from itertools import islice
+from typing import TYPE_CHECKING
+
+from attrs import define, field
+
+from trio_stomp.broker.delivery import NEVER
+from trio_stomp.broker.queues._message import (
+    LEVELS,
+    MESSAGE_OVERHEAD_BYTES,
+    Message,
+    force,
+    refund,
+)
+from trio_stomp.broker.queues._queue import LOW_COUNT, SWEEP_S, Queue
+from trio_stomp.broker.queues._scan_positions import Taken, Window
+
+if TYPE_CHECKING:
+    from trio_stomp.broker.queues._consumer import Consumer
+    from trio_stomp.broker.queues._storage import Storage
+    from trio_stomp.store import Page, Stored
+
+MAX_WINDOWS, WINDOW_BYTES = 16, 64 * 1024
+"""Limit of windows at the same time, and the approximate size of one."""
+MAX_SHOWN = 8
+"""Limit of queues of a consumer that ``searches`` looks at."""
+
+
+@define(eq=False, repr=False)
+class Windows:
+    """The windows of all queues.
+
+    Args:
+      storage: Reads and makes messages.
+    """
+
+    storage: "Storage"
+    _count: int = 0
+    """Windows, including those that are being read."""
+    _held: OrderedDict[Queue, None] = field(factory=OrderedDict)
+    """Queues that wait until another window ends."""
+
+    def look_ahead(self, queue: Queue) -> None:
+        """Start reading messages that will be needed soon.
+
+        The first messages are loaded. Consumers that have examined these without a match examine
+        others where they are, as far as they need to: memory would not hold all.
+        """
+        level = queue.waiting.wanted(LOW_COUNT)
+        if level >= 0 and self.storage.page_in(queue, level):
+            return
+        if queue.sought is None or queue.window is not None:
+            return
+        level, after = queue.sought
+        paged = queue.waiting.paging(level)
+        if paged is None or paged.is_loading:
+            return
+        is_front = after <= paged.after and queue.waiting.has_few(level, LOW_COUNT)
+        if not (is_front and self.storage.page_in(queue, level)):
+            self._search(queue, level, after, paged.last)
+
+    def _search(self, queue: Queue, level: int, after: int, last: int) -> None:
+        """Request a page that consumers examine. If there are many already, do so later."""
+        if self._count >= MAX_WINDOWS:
+            self._held[queue] = None
+            return
+        self._count += 1
+        window = queue.window = Window(level, after)
+        self.storage.read(
+            queue, level, after, partial(self._found, queue, window, last), WINDOW_BYTES
+        )
+
+    def _found(
+        self, queue: Queue, window: Window, last: int, page: "Page | None", _now: float
+    ) -> None:
+        """Show a page to consumers, unless the queue loads or removes these messages meanwhile."""
+        if queue.window is not window:
+            return
+        queue.host.mark(queue)
+        if page is None:
+            self.end(queue)
+            return
+        self.storage.lost += page.lost
+        window.upto = last if page.is_last else min(page.next, last)
+        runs = page.runs
+        window.charged = sum(
+            sum(map(len, run.bodies)) + len(run.ids) * MESSAGE_OVERHEAD_BYTES for run in runs
+        )
+        self.storage.memory.force_kept(window.charged)
+        window.runs = (self._examined(queue, run, window.level, last) for run in runs)
+
+    def end(self, queue: Queue) -> None:
+        """Free the page that consumers examine, if any. It can be read again."""
+        window, queue.window = queue.window, None
+        if window is not None:
+            self._count -= 1
+            self.storage.memory.give_kept(window.charged)
+            for _ in range(min(len(self._held), MAX_WINDOWS - self._count)):
+                held, _ = self._held.popitem(last=False)
+                held.host.mark(held)
+
+    def take(self, queue: Queue, message: Message) -> None:
+        """Take a message of such a page from among those left in the store."""
+        paged, origin = queue.waiting.paging(message.level), message.publication
+        size = len(message.body)
+        assert paged is not None
+        assert origin.stake is not None
+        force(self.storage.memory, origin.head, 1, size, origin.quota)
+        paged.uncharge(self.storage.memory, origin.stake.quota, size + origin.stake.each)
+        queue.waiting.remove_paged(message.level, 1, size)
+        self.storage.log.deliveries.pop(message.stored, None)
+        queue.taken = queue.taken or Taken()
+        queue.taken.ids.add(message.stored)
+
+    def page_back(self, queue: Queue, message: Message) -> bool:
+        """Return a message to those left in the store, if it is such. Return whether it is."""
+        paged, taken = queue.waiting.paging(message.level), queue.taken
+        origin = message.publication
+        if paged is None or taken is None or message.number not in taken.ids:
+            return False
+        if message.number <= paged.after:
+            return False
+        size = len(message.body)
+        assert origin.stake is not None
+        refund(self.storage.memory, origin.head, 1, size, origin.quota)
+        paged.charge(origin.stake.quota, size + origin.stake.each)
+        queue.waiting.remove_paged(message.level, -1, -size)
+        paged.expires_at = min(paged.expires_at, origin.ends_at)
+        self.storage.log.deliveries[message.stored] = message.deliveries
+        taken.ids.discard(message.stored)
+        return True
+
+    def load_expired(self, queue: Queue, now: float) -> None:
+        """Load messages that may have expired in the store, or sweep when the first of them does.
+
+        Without consumers nothing else would load them. One page of a level is in memory at a time.
+        """
+        for level, paged in queue.waiting.unseen():
+            day_s = paged.day_s - queue.host.timers.wall.offset_s
+            if min(paged.expires_at, day_s) > now:
+                queue.sweep_later(paged.expires_at, paged.day_s)
+            elif queue.host.memory.is_short:
+                queue.sweep_later(now + SWEEP_S, NEVER)  # there may be no room for dead letters
+            elif not paged.is_loading:  # pragma: no branch (else it is being read already)
+                self.storage.page_in(queue, level)
+
+    def note_end(self, queue: Queue, messages: list[Message]) -> None:
+        """Note that messages ended, some of which may be such."""
+        assert queue.taken is not None
+        for message in messages:
+            queue.taken.end(message.number, self.storage.log.turn + 1)
+
+    def _examined(self, queue: Queue, run: "Stored", level: int, last: int) -> list[Message]:
+        """Return the messages of a run that consumers examine. A reader pays for what they get."""
+        origin = self.storage.origin(queue, run)
+        if origin is None:
+            return []
+        origin.quota = self.storage.readers.payer(queue)
+        return self.storage.made(queue, origin, run, level, last)
+
+
+def searches(consumer: "Consumer") -> Iterator[tuple[str, int]]:
+    """Yield the queues that a ready consumer still looks through, for ``explain``.
+
+    Each comes with the number of the message up to which it has examined all of one priority.
+    """
+    for queue in islice(consumer.queues, MAX_SHOWN if consumer.is_ready else 0):
+        if not isinstance(queue, Queue) or not (queue.is_marked or queue.window is not None):
+            continue
+        level, passed = LEVELS, queue.passed
+        while passed is not None and (level := queue.waiting.level_beneath(level)) >= 0:
+            at, paged = passed.of(level, consumer), queue.waiting.paging(level)
+            if (paged is not None and at < paged.last) or queue.waiting.behind(level, at, 1):
+                yield queue.name, at
+                break
