@@ -33,7 +33,6 @@ import sys
 import tempfile
 import threading
 import time
-from _crash.ports import free_port
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 
@@ -41,6 +40,7 @@ from _crash.broker import Broker, NotReady, bad_lines, exported
 from _crash.cast import DEEP, LOGGED, Cast
 from _crash.clients import Client
 from _crash.ledger import Ledger
+from _crash.ports import free_port
 
 LAZY_S = 2.5
 """Records that no client waits for are stored within a second. The rest is for busy machines."""

@@ -28,10 +28,11 @@ import sys
 import tempfile
 import threading
 import time
-from _crash.ports import free_port
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
+
+from _crash.ports import free_port
 
 from trio_stomp.spark import StreamAddress, StreamAway, StreamClient, StreamError
 from trio_stomp.spark._client import Connection

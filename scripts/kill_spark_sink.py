@@ -22,12 +22,12 @@ import sys
 import tempfile
 import threading
 import time
-from _crash.ports import free_port
 from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
 
 from _crash.link import Gone, Link
+from _crash.ports import free_port
 from kill_spark import HarnessError, Process, kill_broker, wait_for
 
 from trio_stomp.spark import StreamAddress, StreamAway, StreamClient, StreamError, open_session

@@ -217,6 +217,8 @@ def main(argv: Sequence[str] | None = None) -> int:
                 torture(args, world, port, context, host)
         except (ProofError, BenchError) as error:
             world.wrong("log", "broker", str(error))
+        except KeyboardInterrupt:
+            print("interrupted: what was found until now", file=sys.stderr)
     for kind in world.found:
         of_kind = [each for each in world.violations if each.kind == kind]
         for each in of_kind[:FIRST_VIOLATIONS]:

@@ -7,7 +7,6 @@ import subprocess
 import sys
 import time
 import urllib.request
-from _crash.ports import free_port
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -15,6 +14,7 @@ from typing import IO, Any
 
 import trio
 from _crash.broker import ENVIRONMENT, ROOT, NotReady
+from _crash.ports import free_port
 from attrs import evolve
 
 from _cluster.wire import Wire

@@ -9,7 +9,6 @@ import os
 import shutil
 import sys
 import tempfile
-from _crash.ports import free_port
 from collections import Counter
 from collections.abc import Iterator
 from functools import partial
@@ -21,6 +20,7 @@ from attrs import evolve
 
 from _crash.broker import ROOT, Broker
 from _crash.link import Gone, Link, Reply
+from _crash.ports import free_port
 
 sys.path.insert(0, str(ROOT))
 

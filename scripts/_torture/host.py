@@ -3,11 +3,11 @@
 import contextlib
 import os
 import signal
-from _crash.ports import free_port
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
+from _crash.ports import free_port
 from _proof.watched import ProofError, Watched, watched_broker
 
 from _torture.model import World

@@ -2,7 +2,6 @@
 
 import json
 import time
-from _crash.ports import free_port
 from collections.abc import Awaitable, Callable
 from functools import partial
 from pathlib import Path
@@ -10,6 +9,7 @@ from secrets import token_urlsafe
 
 import pytest
 import trio
+from _crash.ports import free_port
 
 from tests.support.cluster_nodes import (
     LEASE_S,

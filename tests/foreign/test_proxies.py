@@ -4,7 +4,6 @@ import logging
 import os
 import re
 import shutil
-from _crash.ports import free_port
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
@@ -12,6 +11,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 import trio
+from _crash.ports import free_port
 
 from tests.support.served import QUIET
 from tests.support.tls import authority

@@ -14,11 +14,11 @@ from pathlib import Path
 import pytest
 import trio
 import trustme
+from _crash.ports import free_port
 from attrs import define, field, frozen
 
 from tests.support.chromium import chromium_or_skip, running_chromium
 from tests.support.foreign import JS
-from _crash.ports import free_port
 from trio_stomp.client import open_client
 from trio_stomp.testing import threaded_broker
 

@@ -12,9 +12,9 @@ import zipfile
 from pathlib import Path
 
 import pytest
+from _crash.ports import free_port
 
 from tests.support.tls import authority
-from _crash.ports import free_port
 
 ROOT = Path(__file__).parents[2]
 CONF = ROOT / "conf"

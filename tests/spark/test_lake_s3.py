@@ -13,10 +13,10 @@ pytest.importorskip("deltalake", reason="the extra tables is not installed")
 pytest.importorskip("moto", reason="moto, which plays S3, is not installed")
 
 import boto3
+from _crash.ports import free_port
 
 from tests.support.diag_bodies import message
 from tests.support.lake import offsets, write
-from _crash.ports import free_port
 from trio_stomp.spark.lake import (
     LakeError,
     Place,

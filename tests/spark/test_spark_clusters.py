@@ -18,8 +18,8 @@ _spark.require("pyspark", "deltalake", "grpc")
 
 import pyspark  # noqa: E402
 from _bench.process import running_broker  # noqa: E402
-from _crash.ports import free_port  # noqa: E402
 from _crash.link import Link  # noqa: E402
+from _crash.ports import free_port  # noqa: E402
 
 from tests.support.consuming import PATIENCE_S, await_receipt, received  # noqa: E402
 from tests.support.diag_day import diag_day as diag_day  # noqa: E402

@@ -2,7 +2,6 @@
 
 import signal
 import sys
-from _crash.ports import free_port
 from collections.abc import AsyncIterator, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -12,6 +11,7 @@ from typing import IO
 import pytest
 import trio
 import trio.testing
+from _crash.ports import free_port
 
 from tests.support.files import save
 from tests.support.tool_fakes import PATIENCE_S, OutputOf, run, started

@@ -12,11 +12,11 @@ import pytest
 
 pytest.importorskip("deltalake", reason="the extra tables is not installed")
 
+from _crash.ports import free_port
 from deltalake import DeltaTable
 
 from tests.support.lake import offsets
 from tests.support.stream_server import StreamServer, event
-from _crash.ports import free_port
 from trio_stomp.cli import main
 from trio_stomp.cli.commands import _tables
 from trio_stomp.spark.lake import open_store

@@ -9,7 +9,6 @@ import ssl
 import subprocess
 import sys
 import warnings
-from _crash.ports import free_port
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager
 from http.client import HTTPConnection
@@ -17,6 +16,7 @@ from pathlib import Path
 from urllib.parse import parse_qs, urlsplit
 
 import pytest
+from _crash.ports import free_port
 
 from tests.support.stores import fill
 from tests.support.tls import authority

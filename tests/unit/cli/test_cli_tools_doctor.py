@@ -8,10 +8,10 @@ import os
 import socket
 import subprocess
 import sys
-from _crash.ports import free_port, free_ports
 from pathlib import Path
 
 import pytest
+from _crash.ports import free_port, free_ports
 
 from tests.support.files import save
 from tests.support.tls import authority
