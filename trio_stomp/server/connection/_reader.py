@@ -20,7 +20,7 @@ logger = logging.getLogger("trio_stomp")
 
 PAUSE_S = 0.005
 """Pause of a producer that filled an outbox to three quarters (as NATS stalls producers), and the
-interval at which a waiting reader checks whether memory is free again."""
+first one of a reader that waits for memory."""
 PAUSES_PER_BULK = 5
 """Pauses for each 256 KiB of a large frame that filled an outbox, unless it drains earlier: a
 consumer that reads 10 MB/s can then follow a stream of the largest bodies."""
@@ -182,13 +182,14 @@ class Reader:
         for ever, since it may be about to consume; a SEND that does not fit is refused anyway.
         """
         shared = self.link.shared
-        until = trio.current_time() + MEMORY_WAIT_S
+        began = now = trio.current_time()
         while shared.memory.is_high:
-            now = trio.current_time()
             shared.relieve(now)
-            await trio.sleep(PAUSE_S)
-            if self.link.client.subscriptions or now >= until:
+            # At most twice as long as memory is short: hundreds that look each time are a load.
+            await trio.sleep(max(PAUSE_S, now - began))
+            if self.link.client.subscriptions or now >= began + MEMORY_WAIT_S:
                 return
+            now = trio.current_time()
 
     async def wait_turn(self, size: int) -> float:
         """Wait for a turn to decode ``size`` bytes, or a rest.
