@@ -65,8 +65,10 @@ OPTIONS = (
 )
 """No message becomes a dead letter; the broker's timers put many events into its inbox; and it
 waits longer for a client to read its last frames than our slowest client needs."""
-STORED = ("--max-memory-bytes", f"{16 << 20}")
-"""Beside the journal: so little memory that long queues leave durable messages in the store."""
+CLIENT_BYTES = 320 << 10
+"""The broker's memory for each client, with the journal: so little that long queues leave durable
+messages in the store, and enough for one of the largest frames of each, so that nobody waits long.
+"""
 REFUSALS = ("queue-full", "transaction-too-large", "memory-limit", "slow-consumer")
 SMALL_STACK_BYTES = 512 * 1024
 
@@ -85,7 +87,8 @@ def broker(
         yield urlsplit(args.url).port or 61613, context, None
         return
     certificate, context = write_certificate(work)
-    stored = () if args.plain else (*STORED, "--data-dir", str(work / "data"))
+    memory = ("--max-memory-bytes", str(args.clients * CLIENT_BYTES))
+    stored = () if args.plain else (*memory, "--data-dir", str(work / "data"))
     options = (*OPTIONS, *stored, "--tls-cert", certificate, *args.broker)
     host = Host(options, work, args.tree.resolve(), world)
     with host.running():
