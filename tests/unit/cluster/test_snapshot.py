@@ -221,7 +221,7 @@ def test_streams_that_are_ahead_after_a_crash_are_not_appended_twice(
     shutil.copytree(folder / "journal", tmp_path / "before")
     owner.add(*records)
     expected = owner.store.local.state().streams
-    content = owner.store.read_stream("s", 0, 99)
+    content = owner.store.read_stream("s", 0, 999)
     owner.store.local.store.close()
     shutil.rmtree(folder / "journal")
     shutil.copytree(tmp_path / "before", folder / "journal")
@@ -230,7 +230,7 @@ def test_streams_that_are_ahead_after_a_crash_are_not_appended_twice(
     assert {name: (each.epoch, each.first, each.next) for name, each in found.items()} == {
         name: (each.epoch, each.first, each.next) for name, each in expected.items()
     }
-    assert [(run.first, run.bodies) for run in owner.store.read_stream("s", 0, 99)] == [
+    assert [(run.first, run.bodies) for run in owner.store.read_stream("s", 0, 999)] == [
         (run.first, run.bodies) for run in content
     ]
     owner.store.close()
@@ -259,7 +259,7 @@ def test_a_stream_that_lost_its_end_is_made_anew_with_the_rest(
     other.add(Append("s", 9, b"h:2\n", [b"z"], 99))
     other.store.close()
     owner.open()
-    runs = owner.store.read_stream("s", 0, 99)
+    runs = owner.store.read_stream("s", 0, 999)
     assert [body for run in runs for body in run.bodies] == [b"x", b"y", b"z"]
     owner.store.local.close()
     other.store.local.close()
