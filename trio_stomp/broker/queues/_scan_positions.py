@@ -130,10 +130,12 @@ class Window:
     Args:
       level: The level.
       after: The number after which it begins.
+      known: The commit number known when it was requested.
     """
 
     level: int
     after: int
+    known: int
     upto: int = 0
     """The last number that it covers; 0 = it is being read."""
     charged: int = 0
@@ -176,10 +178,10 @@ class Taken:
             self._ended.append((commit, id))
 
     def forget(self, committed: int) -> None:
-        """Forget the messages whose end was stored before all reads under way began.
+        """Forget the messages whose end was stored before all pages in use were requested.
 
         Args:
-          committed: The last commit number known at the beginning of the first one.
+          committed: The last commit number known when the first one was.
         """
         while self._ended and self._ended[0][0] <= committed:
             self.ids.discard(self._ended.popleft()[1])

@@ -91,7 +91,7 @@ class Storage:
     windows: Windows = field(init=False)
     """The messages that consumers examine in the store."""
     _reads: dict[Queue, list[int]] = field(factory=dict)
-    """The commit numbers known at the beginning of each read under way, in order."""
+    """The commit numbers known at the beginning of each use of a page, in order."""
     _heads: "dict[bytes, Head]" = field(factory=dict)
 
     def __attrs_post_init__(self) -> None:
@@ -284,19 +284,31 @@ class Storage:
         most: int = PAGE_BYTES,
     ) -> None:
         """Request a page of a queue's level, of about ``most`` bytes, after an id."""
-        read, known = partial(_read_page, queue.place, level, after), self.log.committed
-        reads = self._reads.setdefault(queue, [])
-        reads.append(known)
-        if queue.taken is not None:
-            queue.taken.forget(reads[0])
+        read, known = partial(_read_page, queue.place, level, after), self.begin(queue)
 
         def took(page: "Page | None", now: float) -> None:
-            reads.remove(known)
-            if not reads:
-                self._reads.pop(queue, None)
+            self.end(queue, known)
             take(page, now)
 
         self.log.reads.append(StoreRead(read, most, took))
+
+    def begin(self, queue: Queue) -> int:
+        """Begin to use a page of a queue that will be read. Return what ``end`` needs.
+
+        Until then it is known which of its messages were taken, also if their end is stored.
+        """
+        known, reads = self.log.committed, self._reads.setdefault(queue, [])
+        reads.append(known)
+        if queue.taken is not None:
+            queue.taken.forget(reads[0])
+        return known
+
+    def end(self, queue: Queue, known: int) -> None:
+        """End the use of a page: all of its messages are made."""
+        reads = self._reads[queue]
+        reads.remove(known)
+        if not reads:
+            del self._reads[queue]
 
     def _loaded(self, request: PageRead, page: "Page | None", _now: float) -> None:
         queue, level = request.queue, request.level

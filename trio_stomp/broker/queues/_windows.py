@@ -73,7 +73,8 @@ class Windows:
             self._held[queue] = None
             return
         self._count += 1
-        window = queue.window = Window(level, after)
+        # Its messages are made one after the other, perhaps in later turns.
+        window = queue.window = Window(level, after, self.storage.begin(queue))
         self.storage.read(
             queue, level, after, partial(self._found, queue, window, last), WINDOW_BYTES
         )
@@ -102,6 +103,7 @@ class Windows:
         window, queue.window = queue.window, None
         if window is not None:
             self._count -= 1
+            self.storage.end(queue, window.known)
             self.storage.memory.give_kept(window.charged)
             for _ in range(min(len(self._held), MAX_WINDOWS - self._count)):
                 held, _ = self._held.popitem(last=False)

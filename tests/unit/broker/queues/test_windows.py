@@ -161,6 +161,29 @@ def test_a_page_that_cannot_be_read_is_read_again() -> None:
     assert list(searches(reader.consumer())) == []
 
 
+def test_what_ended_while_a_page_was_read_does_not_come_again() -> None:
+    """A browser's read, which begins behind that of the page, knows of the end."""
+    core = made(is_prompt=False)
+    deep(core, "b0", "b1")
+    first, second, browser = core.actor(), core.actor(), core.actor()
+    first.subscribes(Q, ack="client-individual", prefetch_count="1", selector=B)
+    answered(core)
+    (frame,) = first.reads()
+    first.acks(frame)
+    first.unsubscribes()
+    second.subscribes(Q, ack="client-individual", selector=f"{B} AND n IS NULL")
+    core.turn()
+    while core.queue(Q).window is None:
+        core.loads()
+    (wanted,) = core.log.take_reads()
+    page = wanted.read(core.store, wanted.max_bytes)
+    core.answers()
+    wanted.take(page, core.now)
+    browser.subscribes(Q, browser="true")
+    answered(core)
+    assert (frame.text, second.bodies()) == ("b0", ["b1"])
+
+
 @pytest.mark.parametrize("how", ["purged", "ended", "left", "paused"])
 def test_a_page_that_comes_too_late_is_forgotten(how: str) -> None:
     core = made(is_prompt=False)
