@@ -44,6 +44,17 @@ def copy(here: Cluster) -> None:
     here.server.start()
 
 
+async def copied_between(here: Cluster) -> None:
+    """Let node "a" store a message, copy the files of the server, and let it store another."""
+    node = await here.start("a", lease_s=LEASE_S)
+    await put(here, node, b"1")
+    await leave(node)
+    copy(here)
+    node = await here.start("a", lease_s=LEASE_S)
+    await put(here, node, b"2")
+    await leave(node)
+
+
 async def restore(here: Cluster) -> None:
     """Give the server its older files, or none if there is no copy."""
     here.server.kill()
@@ -88,13 +99,7 @@ async def test_a_node_that_has_more_than_the_log_writes_nothing_however_often_it
 ) -> None:
     """A supervisor starts it more often than entries are missing."""
     async with cluster(tmp_path, 0, lease_s=LEASE_S) as here:
-        node = await here.start("a", lease_s=LEASE_S)
-        await put(here, node, b"1")
-        await leave(node)
-        copy(here)
-        node = await here.start("a", lease_s=LEASE_S)
-        await put(here, node, b"2")
-        await leave(node)
+        await copied_between(here)
         await restore(here)
         before, state = await last(here), files(tmp_path / "a")
         for _ in range(6):
@@ -141,13 +146,7 @@ async def test_a_copy_that_does_not_lead_up_to_the_log_is_kept_beside_the_new_on
     """The entries that would tell were deleted after a snapshot."""
     monkeypatch.setattr("trio_stomp.cluster._node.CHECK_S", 0.1)
     async with cluster(tmp_path, 0, lease_s=LEASE_S) as here:
-        node = await here.start("a", lease_s=LEASE_S)
-        await put(here, node, b"1")
-        await leave(node)
-        copy(here)
-        node = await here.start("a", lease_s=LEASE_S)
-        await put(here, node, b"2")
-        await leave(node)
+        await copied_between(here)
         left_at = await last(here)
         await restore(here)
         other = await here.start("b", lease_s=LEASE_S)

@@ -1,4 +1,4 @@
-"""What a RECEIPT promises, as stomp.py sees it: through restarts, full queues and deep backlogs."""
+"""RECEIPTs and ACKs hold for stomp.py: through restarts, full queues and deep backlogs."""
 
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
@@ -135,12 +135,12 @@ def test_a_wildcard_serves_a_quiet_queue_beside_a_busy_one(broker: Broker) -> No
         peer.send("/queue/w.quiet", "quiet", SAVED)
         reader = connect()
         reader.subscribe("/queue/w.*", ack="client-individual", headers={"prefetch-count": "10"})
+        bodies: list[str] = []
         for _ in range(30):  # the first window may be of one queue
             message = reader.get()
             reader.ack(message)
-            if message.body == "quiet":
-                return
-        pytest.fail("the busy queue kept the consumer from the other")
+            bodies.append(message.body)
+        assert "quiet" in bodies
 
 
 def test_a_restart_repeats_only_what_was_not_acknowledged(broker: Broker) -> None:

@@ -19,7 +19,7 @@ from tests.support.stream_fakes import (
 )
 from trio_stomp.store import Append
 from trio_stomp.store.streams import _segment as segment_module
-from trio_stomp.store.streams._format import READ_OVERHEAD_BYTES
+from trio_stomp.store.streams._format import READ_COST_BYTES
 from trio_stomp.store.streams._log import StreamLog
 
 SEGMENT_BYTES = 300
@@ -105,7 +105,7 @@ class StreamMachine(RuleBasedStateMachine):
         assert found == dict(enumerate(self.bodies[start : start + len(found)], start))
         assert found or start >= len(self.bodies)
         before_last = [body for run in runs[:-1] for body in run.bodies]
-        assert sum(len(body) + READ_OVERHEAD_BYTES for body in before_last) < max(limit_bytes, 1)
+        assert sum(len(body) + READ_COST_BYTES for body in before_last) < max(limit_bytes, 1)
 
     @rule(back=st.integers(-1, 8))
     def finds(self, back: int) -> None:

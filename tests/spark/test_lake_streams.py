@@ -1,7 +1,5 @@
 """Several streams, tables and brokers in one root, without Java."""
 
-from collections.abc import Iterator
-from pathlib import Path
 from shutil import rmtree
 
 import pytest
@@ -9,15 +7,7 @@ import pytest
 pytest.importorskip("deltalake", reason="the extra tables is not installed")
 
 from tests.support.fleet import DIAG, A, B, Fleet, of_topic
-
-
-@pytest.fixture
-def fleet(tmp_path: Path) -> Iterator[Fleet]:
-    fleet = Fleet(tmp_path)
-    try:
-        yield fleet
-    finally:
-        fleet.stop()
+from tests.support.fleet import fleet as fleet
 
 
 def test_each_table_of_a_stream_is_whole_whoever_runs_first(fleet: Fleet) -> None:

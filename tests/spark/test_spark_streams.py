@@ -1,6 +1,6 @@
 """Several streams in one root, by the sidecar, with a broker of this tree and its store."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from threading import Event
 from typing import TYPE_CHECKING
@@ -13,6 +13,7 @@ from tests.support.spark import spark as spark
 _spark.require("pyspark", "deltalake")
 
 from tests.support.fleet import DIAG, A, B, Fleet, of_topic  # noqa: E402
+from tests.support.fleet import fleet as fleet  # noqa: E402
 from trio_stomp.spark.running import Sidecar, SidecarError  # noqa: E402
 from trio_stomp.spark.running._sidecar import follow  # noqa: E402
 
@@ -20,15 +21,6 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 pytestmark = [pytest.mark.spark, pytest.mark.full, pytest.mark.filterwarnings("ignore")]
-
-
-@pytest.fixture
-def fleet(tmp_path: Path) -> Iterator[Fleet]:
-    fleet = Fleet(tmp_path)
-    try:
-        yield fleet
-    finally:
-        fleet.stop()
 
 
 @pytest.fixture

@@ -103,4 +103,12 @@ class DurableBench(Bench):
             self.turns.append(turn)
 
 
-__all__ = ["DurableBench", "StoreError"]
+def answered(core: DurableBench) -> None:
+    """End the turn, and let the store answer until no work is left."""
+    core.turn()
+    while core.turns or core.log.reads:
+        core.answers()
+        core.loads()
+
+
+__all__ = ["DurableBench", "StoreError", "answered"]

@@ -1,8 +1,10 @@
 """Brokers of this tree with their stores, whose streams go to tables of one root."""
 
+from collections.abc import Iterator
 from contextlib import ExitStack
 from pathlib import Path
 
+import pytest
 from _bench.process import running_broker
 from _crash.link import Link
 from deltalake import DeltaTable
@@ -81,3 +83,13 @@ class Fleet:
 def of_topic(topic: str, count: int) -> list[tuple[str, int, str]]:
     """Return the rows of a topic to which its numbers were sent."""
     return [(topic, number, str(str(number).encode())) for number in range(count)]
+
+
+@pytest.fixture
+def fleet(tmp_path: Path) -> Iterator[Fleet]:
+    """Yield a fleet whose brokers end with the test."""
+    fleet = Fleet(tmp_path)
+    try:
+        yield fleet
+    finally:
+        fleet.stop()

@@ -5,7 +5,7 @@ from collections.abc import Iterator, Sequence
 import pytest
 
 from tests.support.core import Actor, numbered, run_of, texts
-from tests.support.durable_fakes import DurableBench
+from tests.support.durable_fakes import DurableBench, answered
 from trio_stomp.broker import DestinationPolicy
 from trio_stomp.store import Atomic, Done, Keep, MemoryStore, Put, Record
 
@@ -19,13 +19,6 @@ def made(*, is_prompt: bool = True, **fields: object) -> DurableBench:
 
 def stores(actor: Actor, *bodies: str, to: str = Q, **headers: str) -> None:
     actor.sends(to, *bodies, persistent="true", **headers)  # type: ignore[arg-type]
-
-
-def answered(core: DurableBench) -> None:
-    core.turn()
-    while core.turns or core.log.reads:
-        core.answers()
-        core.loads()
 
 
 def left(core: DurableBench, name: str = Q) -> list[str]:

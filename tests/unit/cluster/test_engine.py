@@ -1,4 +1,4 @@
-"""What a node requires of the servers before it uses them."""
+"""A node checks the version of the servers before it uses them."""
 
 import pytest
 import trio

@@ -1,4 +1,4 @@
-"""What all outboxes together may take from sources that can wait."""
+"""The bound on the memory of all outboxes whose sources can wait, together."""
 
 from trio_stomp.broker import MemoryBudget
 from trio_stomp.server.io import OutboxShared

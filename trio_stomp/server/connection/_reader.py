@@ -75,7 +75,7 @@ class Reader:
     read_s: float = 0.0
     """Its use of reading, if it shares with no other connection (``io.ReadTurns``)."""
     _cost_s: float = 0.0
-    """What slices have cost lately, in seconds: the largest, halved with each slice."""
+    """The largest recent cost of a slice, in seconds, halved with each slice."""
     _byte_s: float = NEW_BYTE_S
     """The same for a byte of a read."""
     _may_read: trio.Event | None = None

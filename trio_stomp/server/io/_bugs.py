@@ -1,4 +1,4 @@
-"""What the broker catches though it is its own fault: counted by kind, and logged."""
+"""Counts and logs faults of the broker itself, by kind."""
 
 import logging
 import sys

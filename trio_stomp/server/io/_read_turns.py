@@ -1,4 +1,4 @@
-"""Whose turn it is to decode: input is decoded no faster than the dispatcher applies it.
+"""Turns of reading: input is decoded no faster than the dispatcher applies it, owner by owner.
 
 Trio runs all tasks that are ready before any task runs again, so without turns each of a client's
 connections would decode once in every pass of the loop, before a neighbour's frame is applied.

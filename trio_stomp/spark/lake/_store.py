@@ -42,7 +42,7 @@ WRITING = WriterProperties(compression="ZSTD", compression_level=3)
 
 
 class Source(NamedTuple):
-    """What the positions of a table are in.
+    """An epoch of a stream, in which a table has a position.
 
     Args:
       name: The name, under which a table notes its position.

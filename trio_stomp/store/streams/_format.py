@@ -32,9 +32,9 @@ from trio_stomp.store._port import Streamed
 MARKER_BYTES = 8
 MESSAGE_OVERHEAD_BYTES = 8
 """Bytes of a message in a record in addition to its body: its length and its checksum."""
-READ_OVERHEAD_BYTES = 256
-"""What a message that was read counts in addition to its body: it takes memory, and time in the
-turn that takes the result of the read, however small it is."""
+READ_COST_BYTES = 256
+"""Bytes that a read counts for each message beside its body: however small, it takes memory, and
+time in the turn that takes the result."""
 RUN_BYTES = 128 * 1024
 """Longer runs are split into several records, to read only parts of them."""
 
@@ -256,11 +256,11 @@ def count_messages(runs: Sequence[Streamed]) -> int:
 def tail_of(run: Streamed, first: int) -> tuple[Streamed, int]:
     """Return the part of a run from ``first`` on, and its size.
 
-    The size is that of its bodies, with READ_OVERHEAD_BYTES for each.
+    The size is that of its bodies, with READ_COST_BYTES for each.
     """
     skipped = max(first - run.first, 0)
     bodies = run.bodies[skipped:]
-    size = sum(map(len, bodies)) + len(bodies) * READ_OVERHEAD_BYTES
+    size = sum(map(len, bodies)) + len(bodies) * READ_COST_BYTES
     return Streamed(run.first + skipped, run.head, bodies, run.written_ms), size
 
 

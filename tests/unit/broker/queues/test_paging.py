@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from tests.support.core import Actor, numbered
-from tests.support.durable_fakes import PAGE_BYTES, DurableBench
+from tests.support.durable_fakes import PAGE_BYTES, DurableBench, answered
 from trio_stomp.broker import DestinationPolicy, MemoryBudget
 from trio_stomp.broker.queues import _storage as storage_module
 from trio_stomp.broker.queues import _windows as windows_module
@@ -41,13 +41,6 @@ def deep(core: DurableBench, count: int = 20) -> Actor:
     assert core.queue(Q).waiting.paged == count - LOW
     assert core.queue(Q).depth == count
     return sender
-
-
-def answered(core: DurableBench) -> None:
-    core.turn()
-    while core.turns or core.log.reads:
-        core.answers()
-        core.loads()
 
 
 def all_read(core: DurableBench, reader: Actor) -> list[str]:

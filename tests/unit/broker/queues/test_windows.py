@@ -5,7 +5,7 @@ import random
 import pytest
 
 from tests.support.core import Actor, numbered, texts
-from tests.support.durable_fakes import DurableBench
+from tests.support.durable_fakes import DurableBench, answered
 from tests.support.managing import drive
 from tests.support.share_fakes import ClockedDurable
 from trio_stomp.broker import DestinationPolicy, MemoryBudget
@@ -49,13 +49,6 @@ def deep(core: DurableBench, *behind: str) -> Actor:
     answered(core)
     assert core.queue(Q).waiting.count == LOW
     return sender
-
-
-def answered(core: DurableBench) -> None:
-    core.turn()
-    while core.turns or core.log.reads:
-        core.answers()
-        core.loads()
 
 
 def drained(core: DurableBench) -> list[str]:

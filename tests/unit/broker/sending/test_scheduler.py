@@ -3,7 +3,7 @@
 import pytest
 
 from tests.support.core import Actor, Bench, bench, run_of
-from tests.support.durable_fakes import WALL_OFFSET_S, DurableBench
+from tests.support.durable_fakes import WALL_OFFSET_S, DurableBench, answered
 from tests.support.quota_fakes import ALL, user
 from trio_stomp.base import ProtocolError
 from trio_stomp.broker import BrokerPolicies, DestinationPolicy, MemoryBudget
@@ -21,13 +21,6 @@ def made(*, is_prompt: bool = True, **fields: object) -> DurableBench:
 
 def schedules(actor: Actor, *bodies: str, **headers: str) -> None:
     actor.sends(Q, *bodies, **{"persistent": "true", **headers})  # type: ignore[arg-type]
-
-
-def answered(core: DurableBench) -> None:
-    core.turn()
-    while core.turns or core.log.reads:
-        core.answers()
-        core.loads()
 
 
 def read(core: DurableBench, name: str = Q) -> list[str]:
