@@ -16,6 +16,8 @@ TTL_S = 1.0
 POLICY = DestinationPolicy(ttl_ms=round(1000 * TTL_S), dead_letter=WORK, dead_letter_expired=True)
 MEMORY = {"max_memory_bytes": 6 * 1024 * 1024}
 STORES = ("journal", "sqlite")
+PREFETCH = 50
+"""Messages between two ACKs: fewer than the broker sends without one."""
 
 
 @asynccontextmanager
@@ -32,10 +34,13 @@ async def take(made: Served, count: int) -> list[bytes]:
     """Return the messages that come to the queue of expired ones."""
     consumer = await made.connect({})
     await consumer.subscribe(WORK, headers={"ack": "client"})
-    frames = await consumer.receive_many(count)
-    await consumer.send("ACK", {"id": frames[-1]["ack"]})
+    bodies: list[bytes] = []
+    while len(bodies) < count:
+        frames = await consumer.receive_many(min(count - len(bodies), PREFETCH))
+        await consumer.send("ACK", {"id": frames[-1]["ack"]})
+        bodies += [frame.body[:6] for frame in frames]
     await consumer.disconnect()
-    return [frame.body[:6] for frame in frames]
+    return bodies
 
 
 @pytest.mark.parametrize("store", STORES)
