@@ -419,7 +419,7 @@ class FilteredMessages:
 
     def _take(self, level: int, message: Message) -> None:
         """Remove a message from where it is, in memory or in the store."""
-        if self.queue.window is not None and message in self.queue.window:
+        if self.queue.window is not None and self.queue.window.remove(message):
             self.queue.host.pages.take(self.queue, message)
         else:
             self.queue.waiting.take(level, message)

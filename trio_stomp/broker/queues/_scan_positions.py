@@ -144,8 +144,15 @@ class Window:
     """Makes the messages, run by run."""
     _messages: deque[Message] = field(factory=deque)
 
-    def __contains__(self, message: Message) -> bool:
-        return message in self._messages
+    def remove(self, message: Message) -> bool:
+        """Remove a message that is taken, and return whether it was here.
+
+        Other scans may begin before it, and what is taken must not be offered to them.
+        """
+        if message not in self._messages:
+            return False
+        self._messages.remove(message)
+        return True
 
     def covers(self, level: int, number: int) -> bool:
         """Return whether it has the messages after ``number`` of a level."""

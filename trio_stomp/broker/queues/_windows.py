@@ -138,6 +138,8 @@ class Windows:
         paged.expires_at = min(paged.expires_at, origin.ends_at)
         self.storage.log.deliveries[message.stored] = message.deliveries
         taken.ids.discard(message.stored)
+        if queue.window is not None and queue.window.upto:
+            self.end(queue)  # it was made without this message
         return True
 
     def load_expired(self, queue: Queue, now: float) -> None:

@@ -4,11 +4,12 @@ import random
 
 import pytest
 
-from tests.support.core import Actor, numbered, texts
+from tests.support.core import Actor, Received, numbered, texts
 from tests.support.durable_fakes import DurableBench, answered
 from tests.support.managing import drive
 from tests.support.share_fakes import ClockedDurable
 from trio_stomp.broker import DestinationPolicy, MemoryBudget
+from trio_stomp.broker.delivery import Turns
 from trio_stomp.broker.managing import Choice
 from trio_stomp.broker.queues import _storage as storage_module
 from trio_stomp.broker.queues import _windows as windows_module
@@ -344,15 +345,57 @@ def test_a_scan_of_the_store_continues_in_the_next_turn() -> None:
     assert got == ["b0"]
 
 
+@pytest.mark.parametrize("ack", ["auto", "client-individual"])
+def test_what_returns_while_a_page_is_examined_comes_in_order_and_others_once(
+    ack: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    core = made(is_prompt=False)
+    deep(core, *numbered("b", 4))
+    first, second = core.actor(), core.actor()
+    first.subscribes(Q, ack="client-individual", prefetch_count="1", selector=B)
+    answered(core)
+    assert texts(first.reads()) == ["b0"]
+    queue, is_held = core.queue(Q), [True]
+    monkeypatch.setattr("trio_stomp.broker.queues._hand_out.WEIGHT", 1)
+
+    def has_b1() -> bool:
+        return queue.taken is not None and len(queue.taken.ids) > 1
+
+    # The turn ends when the second has b1 of a page that began before b0.
+    monkeypatch.setattr(Turns, "is_over", lambda _: is_held[0] and has_b1())
+    second.subscribes(Q, ack=ack, selector=f"{B} AND n IS NULL")
+    core.turn()
+    while not has_b1():
+        core.loads()
+    assert queue.window is not None
+    is_held[0] = False
+    got = texts(second.writes())
+    first.is_gone()
+    answered(core)
+    assert [*got, *second.bodies()] == ["b1", "b0", "b2", "b3"]
+
+
 @pytest.mark.parametrize("seed", range(8))
-def test_nothing_is_lost_doubled_or_out_of_order(seed: int) -> None:
-    """Selectors, groups, NACKs, lost consumers and restarts, in any order."""
+@pytest.mark.parametrize("is_cut", [False, True])
+def test_nothing_is_lost_doubled_or_out_of_order(
+    seed: int, is_cut: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Selectors, groups, NACKs, lost consumers and turns that end anywhere, in any order."""
     rng = random.Random(seed)
     core = made(is_prompt=seed % 2 == 0)
-    sent = acked = 0
+    if is_cut:
+        monkeypatch.setattr("trio_stomp.broker.queues._hand_out.WEIGHT", 1)
+        monkeypatch.setattr(Turns, "is_over", lambda _: rng.random() < 0.3)
+    sent = 0
     done: list[str] = []
-    held: list[tuple[Actor, list[object]]] = []
+    held: list[tuple[Actor, str, list[Received]]] = []
     sender = core.actor()
+
+    def leaves(reader: Actor, ack: str) -> None:
+        if ack == "auto":
+            done.extend(texts(reader.writes()))
+        reader.is_gone()
+
     for _ in range(200):
         step = rng.randrange(8)
         if step < 3:
@@ -361,30 +404,33 @@ def test_nothing_is_lost_doubled_or_out_of_order(seed: int) -> None:
             stores(sender, *numbered("", sent + 6)[sent:], **kind)
             sent += 6
         elif step == 3 and len(held) < 4:
-            reader = core.actor()
+            reader, ack = core.actor(), rng.choice(["client-individual", "auto"])
             selector = rng.choice(["type = 'a'", "type = 'b'", "type = 'c'", ""])
             given = {"selector": selector} if selector else {}
-            prefetch = rng.choice("1379")
-            reader.subscribes(Q, ack="client-individual", prefetch_count=prefetch, **given)
-            held.append((reader, []))
+            reader.subscribes(Q, ack=ack, prefetch_count=rng.choice("1379"), **given)
+            held.append((reader, ack, []))
         elif step == 4 and held:
-            held.pop(rng.randrange(len(held)))[0].is_gone()
+            reader, ack, _ = held.pop(rng.randrange(len(held)))
+            leaves(reader, ack)
         elif held:
-            reader, frames = rng.choice(held)
+            reader, ack, frames = rng.choice(held)
             frames += reader.reads()
             rng.shuffle(frames)
-            for frame in frames[: rng.randrange(1, 9)]:
-                frames.remove(frame)
-                if rng.randrange(3):
-                    reader.acks(frame)  # type: ignore[arg-type]
-                    done.append(frame.text)  # type: ignore[attr-defined]
-                    acked += 1
-                else:
-                    reader.nacks(frame)  # type: ignore[arg-type]
+            for _ in range(min(rng.randrange(1, 9), len(frames))):
+                frame = frames.pop()
+                if ack != "auto" and not rng.randrange(3):
+                    reader.nacks(frame)
+                    continue
+                if ack != "auto":
+                    reader.acks(frame)
+                done.append(frame.text)
+            if ack == "auto":
+                done += texts(frames)
+                frames.clear()
         if rng.randrange(2):
             answered(core)
-    for reader, _ in held:
-        reader.is_gone()
+    for reader, ack, _ in held:
+        leaves(reader, ack)
     answered(core)
     left = drained(core)
     assert left == sorted(left, key=int)
