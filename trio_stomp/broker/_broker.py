@@ -236,6 +236,7 @@ class Broker(BrokerAssembly):
         self.destinations.lent.end_turn()
         self.subscriptions.selectors.end_turn()
         self.subscriptions.initial_delivery.browses.end_turn()
+        self.duplicates.write()
 
     @property
     def has_more(self) -> bool:

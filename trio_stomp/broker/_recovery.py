@@ -13,7 +13,7 @@ from trio_stomp.broker.headers import decode_head, split_owner
 from trio_stomp.broker.managing import DECLARED
 from trio_stomp.broker.managing import restore as restore_declared
 from trio_stomp.broker.queues import PLACE as QUEUE
-from trio_stomp.broker.sending import SCHEDULED, SEEN, Progress, read_progress
+from trio_stomp.broker.sending import SCHEDULED, SEEN, Progress, read_ids, read_progress
 from trio_stomp.broker.topics import PLACE as RETAINED
 from trio_stomp.broker.topics import PREFIX as DURABLE
 from trio_stomp.broker.topics import read_back
@@ -134,11 +134,13 @@ class Recovery:
         return None if owner is None else self._owners.setdefault(owner, owner)
 
     def _restore_seen(self, place: str, level: int) -> None:
-        broker = self.broker
-        destination = broker.destinations.open(place.removeprefix(SEEN))
+        ids: dict[str, list[tuple[str, int]]] = {}
         for run in self._runs(place, level):
-            for id, body in zip(run.ids, run.bodies, strict=True):
-                broker.duplicates.restore(destination, run.head, body, id)
+            for to, name, id in read_ids(place, run):
+                ids.setdefault(to, []).append((name, id))
+        restore, open = self.broker.duplicates.restore, self.broker.destinations.open
+        for to, found in ids.items():
+            self._guarded(place + to, lambda to=to, found=found: restore(open(to), found))  # type: ignore[misc]
 
     def _restore_last_value(self, name: str, place: str, level: int) -> None:
         broker = self.broker

@@ -1,7 +1,7 @@
 """The records that the core gives to a store: changes of state as plain values, without STOMP.
 
 A *place* holds waiting messages: ``queue:/queue/orders``, ``durable:…``, ``retained:…``,
-``scheduled:``, ``seen:…``. Message ids are never reused, and ascend in order of acceptance. A
+``scheduled:``, ``seen:``. Message ids are never reused, and ascend in order of acceptance. A
 *stream* is a log of its own: messages with contiguous offsets, read by offset and trimmed from the
 front.
 """

@@ -8,6 +8,7 @@ from trio_stomp.broker.sending._dead_letters import send_dead as send_dead
 from trio_stomp.broker.sending._due import DueSender as DueSender
 from trio_stomp.broker.sending._duplicates import SEEN as SEEN
 from trio_stomp.broker.sending._duplicates import Duplicates as Duplicates
+from trio_stomp.broker.sending._duplicates import read_ids as read_ids
 from trio_stomp.broker.sending._leftover_requests import LeftoverRequests as LeftoverRequests
 from trio_stomp.broker.sending._leftover_requests import read_question as read_question
 from trio_stomp.broker.sending._postponed import Postponed as Postponed

@@ -1,26 +1,28 @@
 """Duplicate detection: ids that senders give to messages are remembered, across restarts too."""
 
-from collections.abc import Callable
+import json
+from collections.abc import Callable, Iterable, Iterator
 from typing import TYPE_CHECKING
 
 from attrs import define, field
 
 from trio_stomp.base import MemoryBudget, noop
-from trio_stomp.broker.delivery import Destination, SeenId
+from trio_stomp.broker.delivery import UNWRITTEN, Destination, SeenId
 from trio_stomp.broker.durability import Callback
 from trio_stomp.broker.forwarding import FORWARD
 from trio_stomp.broker.headers import DUPLICATE, SendOptions, SendOutcome
 from trio_stomp.broker.routing import id_cost, no_table_memory
 from trio_stomp.frames import V1_2, encode_header
-from trio_stomp.store import DropPlace
 
 if TYPE_CHECKING:
     from trio_stomp.base import Quota
     from trio_stomp.broker.delivery import Client
     from trio_stomp.broker.durability import Log
+    from trio_stomp.store import Stored
 
 SEEN = "seen:"
-"""Prefix of the store's places for ids, which are stored like messages, oldest first."""
+"""The store's place for ids, which are stored like messages, oldest first. Earlier versions had one
+for each destination, of which it is the prefix."""
 _USER = "x-trio-stomp-user"
 """The header before the ids of a user."""
 
@@ -36,6 +38,16 @@ def id_of(client: "Client | None", options: SendOptions | None) -> str:
     user = client.identity.name if client is not None else ""
     line = (FORWARD, "") if options.is_forward else (_USER, user)
     return encode_header(*line, V1_2).decode() + options.dedup_id
+
+
+def read_ids(place: str, run: "Stored") -> Iterator[tuple[str, str, int]]:
+    """Yield the ids of a stored record: the destination, the id as of ``id_of``, its number."""
+    for id, body in zip(run.ids, run.bodies, strict=True):
+        if place == SEEN:
+            to, name = json.loads(body)
+        else:
+            to, name = place.removeprefix(SEEN), ((run.head or b"\n") + body).decode()
+        yield to, name, id
 
 
 @define(eq=False, repr=False)
@@ -56,6 +68,8 @@ class Duplicates:
     """Number of duplicates found."""
     _windows: dict[int, SendOutcome] = field(factory=dict)
     """The outcome that reports a window: one for each number in the policies."""
+    _unwritten: "dict[bool, _Unwritten]" = field(factory=dict)
+    """What the log lacks, by whether it must be retried if the store fails."""
 
     def room_for(self, destination: Destination, name: str) -> int:
         """Return the bytes needed to remember an id, or 0 if the destination remembers none."""
@@ -119,62 +133,97 @@ class Duplicates:
         window, log = self.window_of(destination.name), self.log
         if not window:
             return
-        effect, stored = None, 0
+        effect = None
         if log is not None and client is not None and log.is_awaited_by(client):
-            effect = _IdEffect(client, self.memory, destination, name)
+            effect = _IdEffect(client, self.memory, destination, name, log)
             log.when_safe(effect)
-        if log is not None and is_stored:
-            place, must_retry = SEEN + destination.name, client is None
-            line, own = name.encode().split(b"\n", 1)
-            stored = log.put(
-                place,
-                head=line + b"\n",
-                bodies=[own],
-                level=0,
-                received_ms=0,
-                expires_ms=0,
-                must_retry=must_retry,
-            )
-        seen_id = self._enter(destination, name, stored, quota)
+        seen_id = self._enter(destination, name, quota)
         oldest = self._forget_oldest(destination) if len(destination.seen) > window else None
         if effect is not None:
             seen_id.commit, effect.oldest = effect.client.awaited, oldest
+        unwritten = self._unwritten.setdefault(client is None, _Unwritten())
+        if is_stored:
+            seen_id.stored = UNWRITTEN
+            unwritten.new.append((destination, name, seen_id))
+        if oldest is not None and oldest[1].stored:
+            unwritten.forgotten.append((destination, *oldest))
 
-    def restore(self, destination: Destination, head: bytes, body: bytes, id: int) -> None:
-        """Restore an id from the store. Ids must be restored oldest first."""
+    def write(self) -> None:
+        """Write the ids of a turn to the log, at its end.
+
+        They share a record, which costs a fraction of one for each, now and when it is read at the
+        start. The store gets it with their messages, and so has both or neither.
+        """
+        log = self.log
+        if log is None or log.is_writing:
+            return  # the store gets neither before a large COMMIT is whole
+        while self._unwritten:
+            must_retry, ids = self._unwritten.popitem()
+            # Some may have been forgotten or withdrawn in the same turn.
+            new = [each for each in ids.new if each[0].seen.get(each[1]) is each[2]]
+            old = [
+                seen_id.stored
+                for destination, name, seen_id in ids.forgotten
+                if seen_id.stored > 0 and destination.seen.get(name) is not seen_id
+            ]
+            with log.atomically(must_retry=must_retry):
+                if new:
+                    first = log.put(
+                        SEEN,
+                        head=b"",
+                        bodies=[json.dumps((to.name, name)).encode() for to, name, _ in new],
+                        level=0,
+                        received_ms=0,
+                        expires_ms=0,
+                        must_retry=must_retry,
+                    )
+                    for id, (_, _, seen_id) in enumerate(new, first):
+                        seen_id.stored = id
+                if old:
+                    log.finish_all(old)
+
+    def restore(self, destination: Destination, ids: Iterable[tuple[str, int]]) -> None:
+        """Restore ids of a destination, as ``read_ids`` returns them, oldest first."""
         assert self.log is not None
-        name = ((head or b"\n") + body).decode()
-        before = destination.seen.pop(name, None)
-        if before is not None:
-            _charge(self.memory, destination, -id_cost(name), before.quota)
-            self.log.finish(before.stored)
-        self._enter(destination, name, id)
-        if len(destination.seen) > self.window_of(destination.name):
-            self._forget_oldest(destination)
+        seen = destination.seen
+        for name, id in ids:
+            before = seen.pop(name, None)
+            if before is not None:
+                _charge(self.memory, destination, -id_cost(name), before.quota)
+                self.log.finish(before.stored)
+            self._enter(destination, name).stored = id
+        for _ in range(len(seen) - self.window_of(destination.name)):
+            self.log.finish(self._forget_oldest(destination)[1].stored)
 
     def forget(self, destination: Destination) -> None:
         """Forget all ids of a destination."""
-        if self.log is not None and any(seen_id.stored for seen_id in destination.seen.values()):
+        seen = destination.seen
+        stored = [seen_id.stored for seen_id in seen.values() if seen_id.stored > 0]
+        if self.log is not None and stored:
             # In a group of its own: it must not depend on the group being written.
             with self.log.atomically():
-                self.log.write(DropPlace(SEEN + destination.name), is_urgent=False)
-        for name, seen_id in destination.seen.items():
+                self.log.finish_all(stored)
+        for name, seen_id in seen.items():
             _charge(self.memory, destination, -id_cost(name), seen_id.quota)
-        destination.seen.clear()
+        seen.clear()
 
-    def _enter(
-        self, destination: Destination, name: str, stored: int, quota: "Quota | None" = None
-    ) -> SeenId:
-        seen_id = destination.seen[name] = SeenId(0, stored, quota)
+    def _enter(self, destination: Destination, name: str, quota: "Quota | None" = None) -> SeenId:
+        seen_id = destination.seen[name] = SeenId(quota=quota)
         _charge(self.memory, destination, id_cost(name), quota)
         return seen_id
 
     def _forget_oldest(self, destination: Destination) -> tuple[str, SeenId]:
         name, seen_id = destination.seen.popitem(last=False)
         _charge(self.memory, destination, -id_cost(name), seen_id.quota)
-        if seen_id.stored and self.log is not None:
-            self.log.finish(seen_id.stored)
         return name, seen_id
+
+
+@define(eq=False, repr=False)
+class _Unwritten:
+    """Ids that were remembered, and forgotten for these, since the log was written."""
+
+    new: list[tuple[Destination, str, SeenId]] = field(factory=list)
+    forgotten: list[tuple[Destination, str, SeenId]] = field(factory=list)
 
 
 @define(eq=False, repr=False)
@@ -185,6 +234,7 @@ class _IdEffect:
     memory: MemoryBudget
     destination: Destination
     name: str
+    log: "Log"
     oldest: tuple[str, SeenId] | None = None
 
     def commit(self, now: float) -> None:
@@ -196,6 +246,8 @@ class _IdEffect:
         seen_id = seen.pop(self.name, None)
         if seen_id is not None:
             _charge(self.memory, self.destination, -id_cost(self.name), seen_id.quota)
+            if seen_id.stored > 0:
+                self.log.finish(seen_id.stored)  # only its message is not stored
         if self.oldest is not None:
             name, seen[name] = self.oldest
             seen.move_to_end(name, last=False)

@@ -385,21 +385,20 @@ class Publisher:
         survives = (
             self.to_topics.is_atomic or destination.stores(options)
         ) and not destination.private
-        with log.atomically(must_retry=client is None) if log and survives else nullcontext():
-            taken, outcome = self.send_to(
-                client,
-                destination=destination,
-                head=head,
-                options=options,
-                bodies=bodies,
-                received_at=received_at,
-                now=now,
-            )
-            if taken and not outcome.dropped:  # the id belongs to a message that was taken
-                is_stored = log is not None and survives and outcome.stored == log.stored.stored
-                # The outcome of what is stored in pieces is not known yet.
-                is_stored |= bool(self.in_pieces.begun) and survives
-                self.duplicates.remember(client, quota, destination, name, is_stored=is_stored)
+        taken, outcome = self.send_to(
+            client,
+            destination=destination,
+            head=head,
+            options=options,
+            bodies=bodies,
+            received_at=received_at,
+            now=now,
+        )
+        if taken and not outcome.dropped:  # the id belongs to a message that was taken
+            is_stored = log is not None and survives and outcome.stored == log.stored.stored
+            # The outcome of what is stored in pieces is not known yet.
+            is_stored |= bool(self.in_pieces.begun) and survives
+            self.duplicates.remember(client, quota, destination, name, is_stored=is_stored)
         return taken, outcome | window
 
     def send_to(

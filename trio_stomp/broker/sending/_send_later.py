@@ -79,7 +79,7 @@ class SendLater:
                 now=now,
                 survives=survives,
             )
-            if name:
-                duplicates.remember(client, quota, destination, name, is_stored=survives)
+        if name:
+            duplicates.remember(client, quota, destination, name, is_stored=survives)
         stored = log.stored if log is not None and survives else IN_MEMORY
         return count, stored | SendOutcome(job=job)

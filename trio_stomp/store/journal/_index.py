@@ -44,11 +44,10 @@ class SmallPlaces:
         return key in self._rows
 
     def add(self, key: Key, rows: Iterable[Row]) -> None:
-        """Add new messages of a place that is kept."""
-        held = self._rows[key]
-        held.update((row.id, row) for row in rows)
-        if len(held) >= self._prune_at.get(key, FEW_ROWS):
+        """Add new messages of a place that is kept. They need not count as live yet."""
+        if len(self._rows[key]) >= self._prune_at.get(key, FEW_ROWS):
             self._prune(key)
+        self._rows[key].update((row.id, row) for row in rows)
 
     def forget(self, key: Key) -> None:
         """Keep the messages of a place no longer."""
@@ -59,6 +58,14 @@ class SmallPlaces:
         """Return the live messages of a place, in the order of their ids."""
         self._prune(key)
         return sorted(self._rows[key].values())
+
+    def ids(self) -> IdSet:
+        """Return the ids of all live messages that are kept."""
+        found = IdSet()
+        for key in self._rows:
+            self._prune(key)
+            found.add(tuple(self._rows[key]))
+        return found
 
     def take(self, key: Key, after: int, deliveries: Mapping[int, int]) -> Page:
         """Return the messages of a place with ids above ``after``, and keep them no longer."""

@@ -192,7 +192,7 @@ def summarize(
       read: Reads an extent. Called only for extents in which some messages are live.
       tally: The cost of messages by charged user; None = omit it.
     """
-    states = {}
+    states, small = {}, index.small.ids()
     for key, extents in index.places.items():
         count, size, first = 0, 0, 0
         is_kept = index.small.holds(key)
@@ -202,7 +202,7 @@ def summarize(
             living = index.live.count_of(extent.ids)
             if living == len(extent.ids):
                 more, more_bytes, head = extent.count, extent.bodies, extent.first
-            elif living:
+            elif living > small.count_of(extent.ids):
                 more, more_bytes, head = _summarize(index, read(key, extent))
             else:
                 continue

@@ -49,6 +49,21 @@ def test_only_the_sender_gets_an_error(desk: DurableBench) -> None:
     assert desk.broker.memory.used_bytes < used
 
 
+def test_the_id_of_what_is_left_out_is_not_remembered(desk: DurableBench) -> None:
+    good, bad = desk.actor(), desk.actor()
+    good.sends(Q, "1", persistent="true", x_dedup_id="1")
+    bad.sends(Q, "2", persistent="true", ttl=TTL, x_dedup_id="2")
+    desk.turn()
+    desk.answers()
+    desk.appends()
+    again = desk.restarts()
+    for id, is_known in (("1", "true"), ("2", None)):
+        actor = again.actor()
+        actor.sends(Q, id, persistent="true", x_dedup_id=id, receipts=[(1, b"r")])
+        again.appends()
+        assert actor.frames()[-1].get("duplicate") == is_known
+
+
 def test_what_nobody_waits_for_is_left_out_too(desk: DurableBench) -> None:
     """A schedule that is due: its message is lost, and those after it are delivered."""
     reader, actor = desk.reader(Q), desk.actor()

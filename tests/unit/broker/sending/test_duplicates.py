@@ -1,12 +1,14 @@
 """Ids of senders: recognized after restarts, within the window and no longer."""
 
+import json
+
 import pytest
 
 from tests.support.core import Actor, Received, run_of
 from tests.support.durable_fakes import DurableBench
 from trio_stomp.base import Identity
 from trio_stomp.broker import BrokerPolicies, DestinationPolicy
-from trio_stomp.store import Atomic, Done, DropPlace, Keep, MemoryStore, Put, Turn
+from trio_stomp.store import Atomic, Done, Keep, MemoryStore, Put, Turn
 
 Q, T = "/queue/q", "/topic/t"
 WINDOW = 3
@@ -39,10 +41,15 @@ def is_known(core: DurableBench, id: str, **headers: str) -> bool:
     return receipt.get("duplicate") == "true"
 
 
+def own(body: bytes) -> str:
+    """Return the id in a stored body, without its destination and user."""
+    return json.loads(body)[1].partition("\n")[2]  # type: ignore[no-any-return]
+
+
 def kept(core: DurableBench) -> list[str]:
     """Return the ids in the store."""
-    runs = core.store.read(f"seen:{Q}", 0, 0, 10_000).runs
-    return [body.decode() for run in runs for body in run.bodies]
+    runs = core.store.read("seen:", 0, 0, 10_000).runs
+    return [own(body) for run in runs for body in run.bodies]
 
 
 def consumed(core: DurableBench, name: str = Q) -> list[str]:
@@ -133,17 +140,58 @@ def test_unstored_message_is_no_duplicate() -> None:
     assert consumed(core) == ["m1"]
 
 
-def test_an_id_costs_one_record_more_and_none_costs_nothing() -> None:
-    core = made(is_prompt=False)
-    core.actor().sends(Q, "plain", persistent="true")
-    sends(core.actor(), "1")
+def ids_in(turn: Turn) -> list[Put]:
+    """Return the records of ids of a turn."""
+    found: list[Put] = []
+    for record in turn.records:
+        for each in record.records if isinstance(record, Atomic) else (record,):
+            if isinstance(each, Put) and each.place == "seen:":
+                found.append(each)
+    return found
+
+
+def test_ids_of_a_turn_share_a_record_and_a_message_without_one_has_none() -> None:
+    core = made(is_prompt=False, window=8)
+    actor = core.actor()
+    actor.sends(Q, "plain", persistent="true")
+    for number in range(3):
+        sends(actor, f"{number}")
     core.turn()
     (turn,) = core.turns
-    named, plain, reported = turn.records
-    assert isinstance(named, Keep)  # by what the store's messages are named: once for a store
-    assert isinstance(plain, Put)
-    assert isinstance(reported, Atomic)
-    assert [type(record) for record in reported.records] == [Put, Put]
+    assert isinstance(turn.records[0], Keep)  # what the store's messages are named by: once
+    assert [type(each) for each in turn.records[1:]] == [Put] * 5
+    (put,) = ids_in(turn)
+    assert [own(body) for body in put.bodies] == ["0", "1", "2"]
+    core.answers()
+    assert kept(core) == ["0", "1", "2"]
+
+
+def test_ids_keep_their_order_among_users() -> None:
+    core = made(is_prompt=False)
+    for id, user in zip("123", ("a", "b", "a"), strict=True):
+        actor = core.actor()
+        actor.client.identity = Identity(user)
+        sends(actor, id)
+    core.turn()
+    assert len(ids_in(core.turns[0])) == 1
+    core.answers()
+    core.is_prompt = True
+    sent(core, "4")
+    core = core.restarts()
+    actor = core.actor()
+    for id, user, known in (("2", "b", "true"), ("3", "a", "true"), ("1", "a", None)):
+        actor.client.identity = Identity(user)
+        sends(actor, id)
+        assert actor.frames()[-1].get("duplicate") == known
+
+
+def test_an_id_that_is_forgotten_in_its_own_turn_is_not_written() -> None:
+    core = made(is_prompt=False)
+    for number in range(WINDOW + 2):
+        sends(core.actor(), f"{number}")
+    core.turn()
+    core.answers()
+    assert kept(core) == ["2", "3", "4"]
 
 
 def test_the_window_drops_the_oldest_ids_first() -> None:
@@ -286,7 +334,6 @@ def test_a_destination_that_is_forgotten_is_forgotten_with_its_ids() -> None:
     for number in range(17):
         core.actor().sends(f"/topic/{number}", "x")
         core.turn()
-    assert any(isinstance(record, DropPlace) for turn in core.turns for record in turn.records)
     core.answers()
     assert kept(core) == []
 
@@ -298,9 +345,10 @@ def test_the_oldest_is_forgotten_with_its_successor() -> None:
         core.turn()
         (turn,) = core.turns
         core.answers()
-    (record,) = turn.records
-    assert isinstance(record, Atomic)
-    assert [type(each) for each in record.records] == [Put, Put, Done]
+    message, ids = turn.records
+    assert isinstance(message, Put)
+    assert isinstance(ids, Atomic)
+    assert [type(each) for each in ids.records] == [Put, Done]
 
 
 @pytest.mark.parametrize("in_transaction", [False, True])

@@ -17,6 +17,7 @@ from trio_stomp.store import (
     Turn,
     verify,
 )
+from trio_stomp.store.journal._index import FEW_ROWS
 
 PLACES, ROUNDS = 8, 60
 SEEN = [f"seen:/queue/{number}" for number in range(PLACES)]
@@ -118,4 +119,34 @@ def test_what_is_appended_after_the_start_is_not_missed(directory: str, disk: Di
     commit = store.append([Turn([Put(SEEN[1], 10_001, b"u", [b"x"]), Done([6])])], commit)
     found = ids_of(store)[SEEN[1]]
     assert (len(found), found[-1]) == (ROUNDS, 10_001)
+    store.close()
+
+
+def test_no_id_is_missed_when_those_that_ended_are_forgotten(directory: str, disk: Disk) -> None:
+    """There are as many as make it look through those that it keeps."""
+    store = JournalStore(directory, disk, OPTIONS)
+    store.recover(lambda done, total: None)
+    count, commit = 2 * FEW_ROWS + 2, 0
+    for id in range(1, count + 1):
+        commit = store.append([Turn([Put(SEEN[0], id, b"u", [b"%d" % id])])], commit)
+    commit = store.append([Turn([Done(range(1, 10))])], commit)
+    store.close()
+    store = JournalStore(directory, disk, OPTIONS)
+    recovered = store.recover(lambda done, total: None)
+    assert recovered.places[SEEN[0], 4].count == count - 9
+    assert list(read_place(store, SEEN[0])) == list(range(10, count + 1))
+    store.close()
+
+
+def test_messages_that_ended_are_not_read_for_ids_between_them(
+    directory: str, disk: Disk, decoded: Counter[str]
+) -> None:
+    store = JournalStore(directory, disk, OPTIONS)
+    store.recover(lambda done, total: None)
+    fill(store)
+    store.close()
+    decoded.clear()
+    store = JournalStore(directory, disk, OPTIONS)
+    store.recover(lambda done, total: None)
+    assert decoded["queue:/queue/q"] == PLACES * ROUNDS
     store.close()
