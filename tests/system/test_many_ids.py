@@ -1,4 +1,4 @@
-"""Thousands of ids for duplicate detection over a restart: each of the window is known, no other."""
+"""Many ids for duplicate detection, over a restart: those of the window are known, no others."""
 
 from collections.abc import Iterable, Iterator
 from itertools import islice
@@ -35,9 +35,8 @@ async def duplicates(client: Client, numbers: Iterable[int]) -> list[int]:
             for name in QUEUES
         ]
         await client.send_bytes(b"".join(frames))
-        for each in await client.receive_many(len(frames)):
-            if each.get("duplicate") == "true":
-                found.append(int(each["receipt-id"]))
+        answers = await client.receive_many(len(frames))
+        found += [int(each["receipt-id"]) for each in answers if each.get("duplicate") == "true"]
     return found
 
 

@@ -41,8 +41,8 @@ from trio_stomp.broker.delivery._ports import Census as Census
 from trio_stomp.broker.delivery._ports import Guest as Guest
 from trio_stomp.broker.delivery._ports import NullOutbox as NullOutbox
 from trio_stomp.broker.delivery._ports import TakesCensus as TakesCensus
-from trio_stomp.broker.delivery._seen import Seen as Seen
 from trio_stomp.broker.delivery._seen import UNWRITTEN as UNWRITTEN
+from trio_stomp.broker.delivery._seen import Seen as Seen
 from trio_stomp.broker.delivery._seen import SeenId as SeenId
 from trio_stomp.broker.delivery._subscription import AnyBinding as AnyBinding
 from trio_stomp.broker.delivery._subscription import Client as Client

@@ -6,7 +6,6 @@ from attrs import define
 
 from trio_stomp.base import Quota
 
-
 UNWRITTEN = -1
 
 

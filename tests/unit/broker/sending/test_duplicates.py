@@ -142,12 +142,9 @@ def test_unstored_message_is_no_duplicate() -> None:
 
 def ids_in(turn: Turn) -> list[Put]:
     """Return the records of ids of a turn."""
-    found: list[Put] = []
-    for record in turn.records:
-        for each in record.records if isinstance(record, Atomic) else (record,):
-            if isinstance(each, Put) and each.place == "seen:":
-                found.append(each)
-    return found
+    groups = [each.records if isinstance(each, Atomic) else (each,) for each in turn.records]
+    puts = [each for group in groups for each in group if isinstance(each, Put)]
+    return [put for put in puts if put.place == "seen:"]
 
 
 def test_ids_of_a_turn_share_a_record_and_a_message_without_one_has_none() -> None:
