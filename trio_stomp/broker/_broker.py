@@ -88,7 +88,7 @@ class Broker(BrokerAssembly):
             events=self.events,
             authorizer=self.authorizer,
         )
-        self.durability = SendOrder(self.log, self.publisher, self.streams, self)
+        self.durability = SendOrder(self.log, self.publisher, self)
         self.receipts = Receipts(self.durability)
         self.acking = Acking(self.acknowledger, self.event_history, self.durability, self.log)
         self.explainer = Explainer(

@@ -89,7 +89,7 @@ class Windows:
         if page is None:
             self.end(queue)
             return
-        self.storage.lost += page.lost
+        self.storage.note_lost(queue, window.level, page.lost)
         window.upto = last if page.is_last else min(page.next, last)
         runs = page.runs
         window.charged = sum(

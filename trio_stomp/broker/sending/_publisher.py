@@ -431,16 +431,13 @@ class Publisher:
             publication.is_stored = self.log is not None
             if self.log is None:
                 self._note_volatile(destination)
-        is_atomic = self.to_topics.is_atomic
         if destination.kind is Kind.QUEUE:
             if is_orphan(client, destination):
                 self._count(destination, bodies, received_at, now)
                 return len(bodies), self.to_topics.drop(publication)
-            if is_atomic and destination.private and self.log is not None:
-                self._count(destination, bodies, received_at, now)
-                return len(bodies), self.to_queues.enqueue_later(self.log, publication)
-            publication.is_stored |= is_atomic
-            taken = self.log.stored if self.log and publication.is_stored else IN_MEMORY
+            publication.is_stored |= self.to_topics.is_atomic
+            is_kept = publication.is_stored and not destination.private
+            taken = self.log.stored if self.log and is_kept else IN_MEMORY
             done, outcome = self.to_queues.enqueue(publication, taken, now)
             self._count(
                 destination, bodies[:done] if done < len(bodies) else bodies, received_at, now
