@@ -53,8 +53,9 @@ class QueueFull(ProtocolError):
     done: int = 0
     outcome: SendOutcome = NOTHING
     """The outcome of those messages."""
-    queue: Queue | None = None
-    """The queue; None = a user's share of the store is full."""
+    queue: Queue
+    lasts: bool = False
+    """The message exceeds the share that a user may have in the store, however empty it is."""
 
 
 @define(eq=False, repr=False)
@@ -147,7 +148,7 @@ class Overflow:
                 force(self.memory, head, 1, size, origin.quota)
                 break  # its COMMIT has begun, and consumers took meanwhile what was to be dropped
             if self._lacks_store(queue, origin, 1, size) and self._fits(queue, 1, size):
-                raise self._no_store(queue, origin.quota)
+                raise self._no_store(queue, origin.quota, self._stored_cost(queue, origin, size))
             raise self._full(queue, cost, origin.quota)
         self.queues.accept(queue, origin, [body], level, size)
         return Admission.TAKEN
@@ -286,7 +287,7 @@ class Overflow:
             if each and queue.place:
                 stored += size + each * count
                 if stored > self.memory.stored_room_for(quota):
-                    raise self._no_store(queue, quota)
+                    raise self._no_store(queue, quota, stored)
         return stored
 
     def no_memory(self, name: str, cost: int, quota: Quota | None = None) -> ProtocolError:
@@ -350,8 +351,14 @@ class Overflow:
             return 0
         return storage.cost(origin, 1, size)
 
-    def _no_store(self, queue: Queue, quota: Quota | None) -> QueueFull:
-        """Return the error for a message if the user's share of the store is full."""
+    def _no_store(self, queue: Queue, quota: Quota | None, size: int) -> QueueFull:
+        """Return the error for a message if the user's share of the store is full.
+
+        Args:
+          queue: The queue.
+          quota: The user's quota.
+          size: The bytes that the message needs in the store.
+        """
         assert quota is not None
         error = QueueFull(
             "quota-exceeded",
@@ -359,7 +366,8 @@ class Overflow:
             f" {stored_rule(self.memory, quota)}; consume some of them, or send fewer",
             reason=CloseReason.LIMIT_EXCEEDED,
         )
-        error.is_by_quota = True
+        error.queue, error.is_by_quota = queue, True
+        error.lasts = self.memory.is_beyond_share(size)
         return error
 
     def _full(self, queue: Queue, cost: int, quota: Quota | None = None) -> QueueFull:
