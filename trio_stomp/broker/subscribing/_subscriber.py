@@ -356,12 +356,26 @@ class Subscriptions:
             self.end(subscription, now)
 
     def end(self, subscription: Subscription, now: float) -> None:
-        """End a subscription. Unacknowledged messages return to their queues, in order."""
+        """End a subscription. Unacknowledged messages return to their queues, in order.
+
+        A bug in one step keeps no other from being done.
+        """
         client = subscription.client
         del client.subscriptions[subscription.key]
         del client.tags[subscription.tag.encode()]
         del self._all[subscription]
         self.copies -= subscription.is_copy
+        try:
+            self._leave(subscription, now)
+        finally:
+            # Break the reference cycle: the garbage collector runs rarely.
+            subscription.consumer = subscription.binding = None
+            self.initial_delivery.end(subscription)
+            refund(self.memory, subscription)
+            self.events.record("unsubscribe", client, destination=subscription.destination)
+
+    def _leave(self, subscription: Subscription, now: float) -> None:
+        """Detach a subscription from its destinations."""
         consumer, binding = subscription.consumer, subscription.binding
         if not isinstance(consumer, Consumer):
             for name, pattern in subscription.targets:
@@ -373,10 +387,7 @@ class Subscriptions:
         elif isinstance(binding, Binding):
             self.bindings.leave(consumer, binding, now)
         else:
-            self.queues.leave(consumer)
-            self.acknowledger.return_all(consumer, now)
-        # Break the reference cycle: the garbage collector runs rarely.
-        subscription.consumer = subscription.binding = None
-        self.initial_delivery.end(subscription)
-        refund(self.memory, subscription)
-        self.events.record("unsubscribe", client, destination=subscription.destination)
+            try:
+                self.queues.leave(consumer)
+            finally:
+                self.acknowledger.return_all(consumer, now)
