@@ -239,4 +239,4 @@ def test_the_end_of_a_subscription_is_complete_though_a_queue_fails(
     if to == "/queue/*":
         assert consumer.queues == {}
         assert [core.waiting(name) for name in names] == [["m"]] * 3
-    assert core.memory.tables_bytes <= before - cost
+    assert core.memory.tables_bytes < before - cost // 2  # the event takes some of it
