@@ -248,18 +248,9 @@ class Publication:
 
     def with_head(self, head: Head) -> "Publication":
         """Return a copy with another header block. It has no ``stake``."""
-        return Publication(
-            self.destination,
-            head=head,
-            bodies=self.bodies,
-            received_at=self.received_at,
-            expires_at=self.expires_at,
-            sender=self.sender,
-            options=self.options,
-            is_stored=self.is_stored,
-            end=self.end,
-            quota=self.quota,
-        )
+        copy = self.with_bodies(self.destination, self.bodies)
+        copy.head = head
+        return copy
 
 
 @define(eq=False)

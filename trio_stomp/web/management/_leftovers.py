@@ -225,7 +225,6 @@ class Leftovers:
         """Return the operation that cancels scheduled messages by their ids."""
         return Stepwise(
             server=self.server,
-            manager=self.manager,
             query=query,
             rights=self._ending(),
             begin=lambda identity, _body: self.manager.left.cancel(query.texts(IDS), identity),
@@ -241,7 +240,6 @@ class Leftovers:
         name = query.text(DURABLE)
         return Stepwise(
             server=self.server,
-            manager=self.manager,
             query=query,
             rights=self._ending(),
             begin=lambda identity, _body: self.manager.left.end_durable(
@@ -266,7 +264,6 @@ class Leftovers:
         topic = destination_of(self.manager, query, TOPIC)
         return Stepwise(
             server=self.server,
-            manager=self.manager,
             query=query,
             rights=[(Action.SEND, topic)],
             begin=lambda _identity, _body: self.manager.left.clear(topic),

@@ -92,7 +92,6 @@ class QueueRequests:
         queue = destination_of(self.manager, query, QUEUE)
         return Stepwise(
             server=self.server,
-            manager=self.manager,
             query=query,
             rights=[(Action.CREATE, queue)],
             begin=lambda identity, _body: self.manager.create(queue, identity.name),
@@ -117,7 +116,6 @@ class QueueRequests:
 
         return Stepwise(
             server=self.server,
-            manager=self.manager,
             query=query,
             rights=ADMIN,
             begin=begin,
@@ -172,7 +170,6 @@ class QueueRequests:
 
         return Stepwise(
             server=self.server,
-            manager=self.manager,
             query=query,
             rights=(),
             begin=begin,
