@@ -19,8 +19,5 @@ if TYPE_CHECKING:
     from trio_stomp.cli.commands._run import run_default as run_default
 else:
     # These import the whole broker, which would make a health check slow.
-    _HOMES = {
-        "_arguments": "Arguments parse",
-        "commands._run": "run run_default",
-    }
+    _HOMES = {"_arguments": "Arguments parse", "commands._run": "run run_default"}
     __getattr__, __dir__ = lazily(__name__, _HOMES)

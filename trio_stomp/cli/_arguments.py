@@ -30,12 +30,7 @@ PROGRAM = "trio-stomp"
 OTHER_FLAGS = ("--config", "--policies", "--log-level", "--debug", "--version", "--help")
 
 # Short flags of stompserver, and names of stompica.
-ALIASES = {
-    "host": ("-b",),
-    "port": ("-p",),
-    "processors": ("--writers",),
-    "ttl_ms": ("--ttl",),
-}
+ALIASES = {"host": ("-b",), "port": ("-p",), "processors": ("--writers",), "ttl_ms": ("--ttl",)}
 
 # Words of stompica's command line.
 WORDS = {

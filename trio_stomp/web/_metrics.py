@@ -245,9 +245,7 @@ class BrokerCollector:
         yield gauge("destinations", "Destinations remembered.", count)
         yield counter("messages_received", "Messages sent to a destination.", messages.received)
         yield counter(
-            "messages_duplicate",
-            "Duplicates of messages that were discarded.",
-            messages.duplicates,
+            "messages_duplicate", "Duplicates of messages that were discarded.", messages.duplicates
         )
         yield counter("messages_unroutable", "Messages without a subscriber.", unroutable)
         yield counter(

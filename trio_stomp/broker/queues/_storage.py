@@ -27,7 +27,6 @@ from trio_stomp.store import charged_to, stored_cost
 if TYPE_CHECKING:
     from trio_stomp.broker.delivery import Client, Destination
     from trio_stomp.broker.headers import SendOptions
-    from trio_stomp.broker.queues._queues import QueueBook
     from trio_stomp.frames import Head
     from trio_stomp.store import Page, PlaceState, Store, Stored
 
@@ -87,13 +86,15 @@ class Storage:
 
     Args:
       options_of: Returns the options in the headers of a message that was read back.
-      queues: All queues.
+      make: Makes messages of stored ones (``QueueBook.stored_messages``).
+      insert: Puts messages into a queue that are not stored (``QueueBook.insert``).
     """
 
     log: Log
     memory: MemoryBudget
     options_of: "Callable[[Head], SendOptions | None]"
-    queues: "QueueBook"
+    make: Callable[[Publication, list[bytes], int, int], list[Message]]
+    insert: Callable[..., None]
     wall: WallTime
     payer_of: Callable[[bytes], Quota | None]
     """Returns the quota that a line of a stored header block names."""
@@ -188,8 +189,8 @@ class Storage:
             return
         self.make_room(queue, len(bodies), arrival.size, now)
         if stake is None:
-            first = self.queues.reserve(len(bodies))
-            self.queues.insert(queue, arrival.origin, bodies, level, size=arrival.size, first=first)
+            first = self.log.take_numbers(len(bodies))
+            self.insert(queue, arrival.origin, bodies, level, size=arrival.size, first=first)
         elif queue.waiting.is_paging(level) or self._is_deep(queue, arrival.origin):
             arrival.refund()
             queue.put_paged(level, arrival.first, arrival.origin, len(bodies), arrival.size)
@@ -197,7 +198,7 @@ class Storage:
         else:
             origin = arrival.origin.without_bodies()
             origin.sender, origin.stake = None, stake  # this copy is not shared yet
-            messages = self.queues.stored_messages(origin, bodies, level, arrival.first)
+            messages = self.make(origin, bodies, level, arrival.first)
             queue.put_all(level, messages, arrival.size)
 
     def charge_paged(self, queue: Queue, level: int, quota: Quota | None, cost: int) -> None:

@@ -206,7 +206,7 @@ class Streams:
             stream.show(run)
             stream.coming = run.end
         else:
-            StreamAppended(stream.name, stream, run, is_urgent, self.log, sender).write()
+            StreamAppended(stream.name, stream, run, is_urgent, log=self.log, client=sender).write()
         return run.first
 
     # Reading.

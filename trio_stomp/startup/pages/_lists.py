@@ -204,11 +204,8 @@ class MergedList:
     places: Sequence[tuple[Place, object]]
     request: HttpRequest
     max_body_bytes: int = 0
-
-    @property
-    def rights(self) -> Sequence[tuple[Action, str]]:
-        """Implement ``WebOperation.rights``: each broker checks them for the user."""
-        return ()
+    rights: Sequence[tuple[Action, str]] = ()
+    """Each broker checks them for the user."""
 
     async def run(self, identity: Identity, send: Send, _body: bytes) -> None:
         """Implement ``WebOperation.run``."""

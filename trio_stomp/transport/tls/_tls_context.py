@@ -21,11 +21,7 @@ CIPHERS = "ECDHE+AESGCM:ECDHE+CHACHA20"
 """Ciphers for TLS 1.2, with forward secrecy and AEAD, as all ciphers of TLS 1.3 have."""
 EXPIRY_WARNING_S = 14 * 24 * 3600.0
 
-_VERIFY = {
-    "off": ssl.CERT_NONE,
-    "optional": ssl.CERT_OPTIONAL,
-    "required": ssl.CERT_REQUIRED,
-}
+_VERIFY = {"off": ssl.CERT_NONE, "optional": ssl.CERT_OPTIONAL, "required": ssl.CERT_REQUIRED}
 MINIMUM = {"1.2": ssl.TLSVersion.TLSv1_2, "1.3": ssl.TLSVersion.TLSv1_3}
 
 _SHORT_NAMES = {

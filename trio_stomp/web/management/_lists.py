@@ -121,12 +121,7 @@ DESTINATION_SORT = Word("sort", "the order, greatest first", choices=(*DESTINATI
 KIND = Word("kind", "their kind", choices=(ANY, "topic", "queue", "work-queue", "diag"))
 
 CONNECTION = record_of(schema.CONNECTION, {"pending_bytes": COUNT})
-QUEUE_FIELDS = {
-    "consumers": COUNT,
-    "paused": FLAG,
-    "declared": FLAG,
-    "dead_letters": FLAG,
-}
+QUEUE_FIELDS = {"consumers": COUNT, "paused": FLAG, "declared": FLAG, "dead_letters": FLAG}
 QUEUE_RECORD = record_of(schema.QUEUE)
 """Records of queues have ``QUEUE_FIELDS`` as well; those of parked messages do not."""
 DESTINATION = record_of(schema.DESTINATION, {"latency": LATENCY})
