@@ -72,10 +72,6 @@ from trio_stomp.broker.topics import Bindings, InitialDelivery, LastValues, Stal
 from trio_stomp.frames import Head
 
 
-def _native() -> Dialect:
-    return dialect("native")
-
-
 @define(eq=False, repr=False)
 class BrokerAssembly:
     """The parts of a core.
@@ -99,7 +95,7 @@ class BrokerAssembly:
     boot: str
     server_name: str = ""
     book: PolicyBook = field(factory=PolicyBook)
-    dialect: Dialect = field(factory=_native)
+    dialect: Dialect = field(factory=partial(dialect, "native"))
     wall: WallTime = field(factory=WallTime)
     log: Log | None = None
     rules: AccessRules | None = None

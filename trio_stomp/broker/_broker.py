@@ -5,12 +5,13 @@ frames to clients. No call waits.
 """
 
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from functools import partial
 from typing import TYPE_CHECKING
 
 from attrs import define, field
 
-from trio_stomp.base import CloseReason, Identity, Quota, RemoteError, noop
+from trio_stomp.base import CloseReason, Identity, ProtocolError, Quota, RemoteError, noop
 from trio_stomp.broker._acking import Acking
 from trio_stomp.broker._assembly import BrokerAssembly
 from trio_stomp.broker._configuration import configuring
@@ -373,7 +374,8 @@ class Broker(BrokerAssembly):
 
     def _send_answer(self, run: FrameRun, quota: Quota | None) -> None:
         now = self.event_history.now
-        self.overflow.send_quietly(lambda: self.publisher.send_for(run, quota, now))
+        with suppress(ProtocolError):
+            self.publisher.send_for(run, quota, now)
 
     # SEND.
 

@@ -163,7 +163,9 @@ class SendOrder:
         assert self.log is not None
         self.log.refusal = error
         waiting = _receipts(self.log.unanswered())
-        senders = {effect.client for effect in self.log.unanswered() if not _is_reply(effect)}
+        senders = {
+            effect.client for effect in self.log.unanswered() if not isinstance(effect, FrameReply)
+        }
         self._end({each: waiting[each] for each in waiting if each in senders}, doubt, now)
 
     def _end(
@@ -184,11 +186,6 @@ class SendOrder:
         for _ in range(len(log.leaving)):
             client, reason, forgotten = log.leaving.popleft()
             self.host.forget(client, reason, now, forgotten)
-
-
-def _is_reply(effect: Effect) -> bool:
-    """Return whether an effect answers what stores no message, such as an ACK."""
-    return isinstance(effect, FrameReply)
 
 
 def _receipts(effects: Iterable[Effect]) -> dict[Client, bytes | None]:

@@ -87,10 +87,6 @@ signals and exit codes:
 """
 
 
-def _nothing_to_read() -> Settings:
-    return Settings()
-
-
 @frozen
 class Arguments:
     """The settings given by the command line, and the files and variables behind them.
@@ -105,7 +101,7 @@ class Arguments:
     settings: Settings
     new_directory: str = ""
     configuration: Configuration = field(factory=Configuration, eq=False, repr=False)
-    reload: Callable[[], Settings] = field(default=_nothing_to_read, eq=False, repr=False)
+    reload: Callable[[], Settings] = field(default=Settings, eq=False, repr=False)
 
 
 class _Parser(argparse.ArgumentParser):

@@ -17,12 +17,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from trio_stomp.base import Quota, Stake
-    from trio_stomp.broker.delivery._subscription import (
-        AnyBinding,
-        Client,
-        Member,
-        Subscription,
-    )
+    from trio_stomp.broker.delivery._subscription import AnyBinding, Client, Member, Subscription
     from trio_stomp.broker.headers import SendOptions
 
 NEVER = float("inf")

@@ -46,10 +46,6 @@ IDENTITY = "identity"
 """The setting in the store with the prefix of its message ids."""
 
 
-def _never() -> bool:
-    return False
-
-
 @define(eq=False, repr=False)
 class Log:
     """The core's interface to the store.
@@ -432,7 +428,7 @@ class Log:
         reads, self.reads = self.reads, []
         return reads
 
-    def commit(self, number: int, now: float, is_over: Callable[[], bool] = _never) -> None:
+    def commit(self, number: int, now: float, is_over: Callable[[], bool] = bool) -> None:
         """Record a stored commit number, and carry out effects as ``go_on``."""
         self._answered, self.refusal = number, ""
         self.go_on(now, is_over)
@@ -442,7 +438,7 @@ class Log:
         """Return whether effects of stored records are left to carry out."""
         return bool(self._sent) and self._sent[0].number <= self._answered
 
-    def go_on(self, now: float, is_over: Callable[[], bool] = _never) -> None:
+    def go_on(self, now: float, is_over: Callable[[], bool] = bool) -> None:
         """Carry out effects of stored records, in order, while there is time."""
         while self.has_more:
             ledger = self._sent[0]

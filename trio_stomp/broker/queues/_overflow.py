@@ -25,13 +25,7 @@ from trio_stomp.broker.queues._message import (
 from trio_stomp.broker.queues._queue import Queue
 from trio_stomp.broker.queues._queue_host import DeadLetterReason
 from trio_stomp.broker.queues._queues import QueueBook
-from trio_stomp.broker.routing import (
-    BLOCK,
-    DEAD_LETTER,
-    beyond_quota,
-    kept_rule,
-    stored_rule,
-)
+from trio_stomp.broker.routing import BLOCK, DEAD_LETTER, beyond_quota, kept_rule, stored_rule
 
 FEW_DROPPED = 256
 """More messages that leave for a new one leave in pieces."""
@@ -303,15 +297,6 @@ class Overflow:
             f"there is no memory for a message to {name[:80]} (option max_memory_bytes)",
             reason=CloseReason.MEMORY_LIMIT,
         )
-
-    def send_quietly(self, send: Callable[[], int]) -> int:
-        """Send for no client: ignore errors. Return the number of messages answered for."""
-        try:
-            return send()
-        except QueueFull as error:
-            return error.done
-        except ProtocolError:
-            return 0
 
     def wait(self, client: Client, body: bytes) -> None:
         """Block a producer until the queue that was just full has room for ``body``."""

@@ -94,9 +94,8 @@ class Publisher:
     """Logs a warning to the operator."""
 
     def __attrs_post_init__(self) -> None:
-        streams, overflow = self.to_topics.streams, self.to_queues.overflow
         self.questions = StreamQueries(
-            self.dialect, self.destinations, streams, overflow, self.send_for
+            self.dialect, self.destinations, self.to_topics.streams, self.send_for
         )
 
     def plan(self, client: Client | None, head: Head) -> tuple[Head, SendPlan]:
@@ -237,10 +236,7 @@ class Publisher:
         return len(bodies), combined(outcomes)
 
     def check_copies(
-        self,
-        destinations: Iterable[Destination],
-        options: SendOptions | None,
-        bodies: list[bytes],
+        self, destinations: Iterable[Destination], options: SendOptions | None, bodies: list[bytes]
     ) -> None:
         """Raise ``MustCommit`` if a SEND outside of a COMMIT needs very many stored copies.
 

@@ -6,12 +6,7 @@ from attrs import define
 
 from trio_stomp.base import Quota
 from trio_stomp.broker.delivery import Client, Destination, Publication
-from trio_stomp.broker.headers import (
-    DROPPED,
-    PRIORITY_DEFAULT,
-    SendOutcome,
-    of_run,
-)
+from trio_stomp.broker.headers import DROPPED, PRIORITY_DEFAULT, SendOutcome, of_run
 from trio_stomp.broker.names import Kind
 from trio_stomp.broker.queues import Admission, Overflow, QueueBook, QueueFull, head_lines
 from trio_stomp.broker.sending._temporary import is_orphan

@@ -23,11 +23,7 @@ from trio_stomp.broker.headers import (
 )
 from trio_stomp.broker.names import Kind, base36, compile_pattern
 from trio_stomp.broker.queues import AUTO, STEP, Acknowledger, Consumer, QueueBook
-from trio_stomp.broker.routing import (
-    BrokerEvents,
-    Destinations,
-    FanOut,
-)
+from trio_stomp.broker.routing import BrokerEvents, Destinations, FanOut
 from trio_stomp.broker.selectors import SelectorCompiler
 from trio_stomp.broker.sending import Temporary
 from trio_stomp.broker.streams import Streams

@@ -38,11 +38,6 @@ def _by(name: str) -> Key:
     return lambda record: record[name]
 
 
-def _none(_: Record) -> int:
-    """Return the key of lists whose order no field has: one part comes after the other."""
-    return 0
-
-
 @frozen
 class Kind:
     """A list of the management interface.
@@ -241,7 +236,7 @@ class MergedList:
         heads = [(each, await each.head(pairs)) for each in parts]
         parts = [each for each, first in heads if first is not None]
         firsts = [first for _, first in heads if first is not None]
-        key = self.kind.orders.get(str(firsts[0].get("sort")), _none)
+        key = self.kind.orders.get(str(firsts[0].get("sort")), lambda _: 0)
         rest = [each.records(pairs, first) for each, first in zip(parts, firsts, strict=True)]
         heap: list[tuple[Any, int, Record]] = []
         for number, records in enumerate(rest):

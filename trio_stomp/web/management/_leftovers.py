@@ -95,6 +95,7 @@ class Leftovers:
 
     def endpoints(self) -> Iterator[Endpoint]:
         """Yield the requests."""
+        post = partial(Endpoint, method="POST")
         lists = partial(Endpoint, right=OWN, rights=self._listing)
         answer = listed("schedules", SCHEDULE)
         yield lists(
@@ -119,34 +120,31 @@ class Leftovers:
             answer=listed("last_values", LAST_VALUE),
             build=self.last_values,
         )
-        yield Endpoint(
+        yield post(
             name=CANCEL,
             summary="Cancel scheduled messages.",
             right=OWNER_OR_ADMIN,
             parameters=(IDS,),
             answer={"cancelled": COUNT},
             errors=("invalid-schedule",),
-            method="POST",
             operate=self.cancel,
         )
-        yield Endpoint(
+        yield post(
             name=END,
             summary="End a durable subscription with its messages.",
             right=OWNER_OR_ADMIN,
             parameters=(DURABLE, CLIENT_ID, OWNER, DESTINATION),
             answer={"name": TEXT, "ended": COUNT},
             errors=("no-such-subscription", "ambiguous-subscription"),
-            method="POST",
             operate=self.end,
         )
-        yield Endpoint(
+        yield post(
             name=CLEAR,
             summary="Remove the last value of a topic. Its subscribers get no message.",
             right="send at the topic",
             parameters=(TOPIC,),
             answer={"destination": TEXT, "cleared": COUNT},
             errors=OF_DESTINATIONS,
-            method="POST",
             operate=self.clear,
         )
 
