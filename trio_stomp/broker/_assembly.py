@@ -190,12 +190,7 @@ class BrokerAssembly:
         return destination is not None and bool(destination.subscribers)
 
     def keep(
-        self,
-        stream: Stream,
-        name: str,
-        body: bytes,
-        headers: Sequence[tuple[str, str]],
-        now: float,
+        self, stream: Stream, name: str, body: bytes, headers: Sequence[tuple[str, str]], now: float
     ) -> None:
         """Append a message of the broker to a stream, unless the store is far behind."""
         if self.log is None or not self.log.is_full:

@@ -245,11 +245,7 @@ class Broker(BrokerAssembly):
         return self._is_cut or is_waiting or self.durability.has_more
 
     def forget(
-        self,
-        client: Client,
-        reason: CloseReason,
-        now: float,
-        forgotten: Callable[[], None] = noop,
+        self, client: Client, reason: CloseReason, now: float, forgotten: Callable[[], None] = noop
     ) -> None:
         """Release a disconnected client: finish its earlier events, then end its subscriptions.
 
@@ -373,9 +369,8 @@ class Broker(BrokerAssembly):
         self.durability.refuse(error, doubt, now)
 
     def _send_answer(self, run: FrameRun, quota: Quota | None) -> None:
-        now = self.event_history.now
         with suppress(ProtocolError):
-            self.publisher.send_for(run, quota, now)
+            self.publisher.send_for(run, quota, self.event_history.now)
 
     # SEND.
 

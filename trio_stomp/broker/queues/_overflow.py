@@ -1,6 +1,6 @@
 """Admission of messages to full queues, by the overflow policy."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from enum import Enum, auto
 
 from attrs import define, field

@@ -29,6 +29,11 @@ Record = dict[str, Any]
 Key = Callable[[Record], Any]
 
 
+def _none(_: Record) -> int:
+    """Return the key of lists whose order no field has: one part comes after the other."""
+    return 0
+
+
 def _most(*names: str) -> Key:
     """Return the key of an order by the sum of some fields, greatest first."""
     return lambda record: -sum([record[name] or 0 for name in names])
@@ -236,7 +241,7 @@ class MergedList:
         heads = [(each, await each.head(pairs)) for each in parts]
         parts = [each for each, first in heads if first is not None]
         firsts = [first for _, first in heads if first is not None]
-        key = self.kind.orders.get(str(firsts[0].get("sort")), lambda _: 0)
+        key = self.kind.orders.get(str(firsts[0].get("sort")), _none)
         rest = [each.records(pairs, first) for each, first in zip(parts, firsts, strict=True)]
         heap: list[tuple[Any, int, Record]] = []
         for number, records in enumerate(rest):
