@@ -8,9 +8,9 @@ Run it with ``python -m trio_stomp``, or inside a program of yours::
         handle.stop()
 """
 
-from importlib import import_module
 from typing import TYPE_CHECKING
 
+from trio_stomp._lazy import lazily
 from trio_stomp._version import __version__ as __version__
 
 if TYPE_CHECKING:
@@ -31,27 +31,12 @@ else:
     # Where each name lives: looked up when it is used, so that ``trio_stomp.spark`` runs in
     # processes that have Spark and no Trio.
     _HOMES = {
-        "CloseReason": "base",
-        "OptionError": "base",
-        "StompError": "base",
-        "serve": "startup",
-        "run": "cli",
-        "run_default": "cli",
-        "Settings": "config",
-        "Frame": "frames",
-        "Peer": "peer",
-        "memory_pipe": "peer",
-        "open_peer": "peer",
-        "ServerEvent": "server",
-        "ServerHandle": "server",
+        "base": "CloseReason OptionError StompError",
+        "startup": "serve",
+        "cli": "run run_default",
+        "config": "Settings",
+        "frames": "Frame",
+        "peer": "Peer memory_pipe open_peer",
+        "server": "ServerEvent ServerHandle",
     }
-
-    def __getattr__(name: str) -> object:
-        """Import a public name on first use."""
-        if name not in _HOMES:
-            raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-        return getattr(import_module(f"{__name__}.{_HOMES[name]}"), name)
-
-    def __dir__() -> list[str]:
-        """Return the public names, imported or not."""
-        return sorted([*globals(), *_HOMES])
+    __getattr__, __dir__ = lazily(__name__, _HOMES)

@@ -95,7 +95,7 @@ PLAYS_USERS = "spark/running/_demo.py"
 """It has clients of the broker like anybody's."""
 COMMANDS_OF_APART = {"cli/commands/_tables.py", "cli/commands/_spark.py"}
 
-FOR_ALL = {"_version", "base"}
+FOR_ALL = {"_version", "_lazy", "base"}
 FOR_NOBODY = {"__init__", "__main__"}
 
 # Modules that ``config`` composes: the one use of another package's private module.

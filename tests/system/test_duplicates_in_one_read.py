@@ -188,3 +188,23 @@ async def test_a_receipt_within_a_run_has_the_offset_of_its_message(
         await sender.send_bytes(data)
         found = [(each["receipt-id"], each.get(OFFSET)) for each in await sender.receive_many(3)]
         assert found == [("1", "0"), ("3", "2"), ("4", "3")]
+
+
+@pytest.mark.parametrize("to", [QUEUE, TOPIC, BOTH, STREAM])
+@pytest.mark.parametrize("more", [{}, LATE], ids=["now", "later"])
+@pytest.mark.parametrize("is_stored", [True, False])
+async def test_receipts_tell_how_many_ids_are_remembered(
+    to: str, more: Mapping[str, str], is_stored: bool, tmp_path: Path
+) -> None:
+    policies = {TOPIC: DestinationPolicy(dedup_window=7), **POLICIES}
+    headers = {**more, **(SAVED if is_stored else {})}
+    async with served_with(policies, {"data_dir": str(tmp_path)}) as broker:
+        client = await broker.connect({})
+        await client.send_bytes(sends(to, ["a", "a", None], headers))
+        found = [
+            (each.get("dedup-window"), each.get("duplicate")) for each in await receipts(client, 3)
+        ]
+    # What is scheduled is compared with those of the first destination, now.
+    is_few = to == TOPIC or (to == BOTH and not more)
+    window = "7" if is_few else "10000"
+    assert found == [(window, None), (window, "true"), (None, None)]

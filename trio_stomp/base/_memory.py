@@ -197,6 +197,10 @@ class MemoryBudget:
             return UNBOUNDED
         return self.left(quota.stored_bytes, self.stored_bytes, self.stored_limit)
 
+    def is_beyond_share(self, size: int) -> bool:
+        """Return whether bytes exceed the share of the store of any user, however empty it is."""
+        return size > self.stored_limit * min(self.quota_percent, 100) // 100
+
     def force_stored(self, size: int, quota: Quota | None) -> None:
         """Charge bytes in the store. The caller has checked that there is room."""
         self.stored_bytes += size

@@ -29,11 +29,12 @@ from trio_stomp.broker.durability import Log
 from trio_stomp.broker.forwarding import Forwards
 from trio_stomp.broker.headers import Dialect, dialect, make_plan
 from trio_stomp.broker.managing import LeftManager, Manager, StreamManager
-from trio_stomp.broker.names import DIAG_STREAM, MONITOR
+from trio_stomp.broker.names import DIAG_STREAM, MONITOR, Kind
 from trio_stomp.broker.queues import (
     AckCounters,
     Acknowledger,
     Overflow,
+    Queue,
     QueueBook,
     Readers,
     Storage,
@@ -71,10 +72,6 @@ from trio_stomp.broker.topics import Bindings, InitialDelivery, LastValues, Stal
 from trio_stomp.frames import Head
 
 
-def _native() -> Dialect:
-    return dialect("native")
-
-
 @define(eq=False, repr=False)
 class BrokerAssembly:
     """The parts of a core.
@@ -98,12 +95,12 @@ class BrokerAssembly:
     boot: str
     server_name: str = ""
     book: PolicyBook = field(factory=PolicyBook)
-    dialect: Dialect = field(factory=_native)
+    dialect: Dialect = field(factory=partial(dialect, "native"))
     wall: WallTime = field(factory=WallTime)
     log: Log | None = None
     rules: AccessRules | None = None
     timers: Timers = field(init=False)
-    turns: Turns = field(factory=Turns)
+    turns: Turns = field(init=False)
     clients: dict[Client, None] = field(factory=dict)
     deferred: DeferredEvents = field(init=False)
     acks: AckCounters = field(factory=AckCounters)
@@ -135,6 +132,7 @@ class BrokerAssembly:
     manager: Manager = field(init=False)
 
     def __attrs_post_init__(self) -> None:
+        self.turns = Turns() if self.log is None else self.log.turns
         if self.policies.wildcards == SEED:
             self.dialect = evolve(self.dialect, wildcards=SEED)
         self._make_places()
@@ -192,12 +190,7 @@ class BrokerAssembly:
         return destination is not None and bool(destination.subscribers)
 
     def keep(
-        self,
-        stream: Stream,
-        name: str,
-        body: bytes,
-        headers: Sequence[tuple[str, str]],
-        now: float,
+        self, stream: Stream, name: str, body: bytes, headers: Sequence[tuple[str, str]], now: float
     ) -> None:
         """Append a message of the broker to a stream, unless the store is far behind."""
         if self.log is None or not self.log.is_full:
@@ -303,11 +296,17 @@ class BrokerAssembly:
             self.memory,
             lambda head: make_plan(head, self.dialect).options,
             self.queues.stored_messages,
-            self.wall,
+            self.queues.insert,
+            wall=self.wall,
             payer_of=self.quotas.charged,
             readers=Readers(self.memory),
-            make_room=self.overflow.make_room,
+            make_room=self._make_room,
         )
+
+    def _make_room(self, queue: Queue, count: int, size: int, now: float) -> None:
+        """Drop old messages of a queue for those that enter, by its policy or its subscriber's."""
+        owner = self.overflow if queue.destination.kind is Kind.QUEUE else self.bindings
+        owner.make_room(queue, count, size, now)
 
     def _make_streams(self) -> None:
         epochs = count(1)
@@ -334,8 +333,6 @@ class BrokerAssembly:
             log=self.log,
             shares_durables=self.dialect.shares_durables,
         )
-        if self.storage is not None:
-            self.storage.make_durable_room = self.bindings.make_room
         initial_delivery = InitialDelivery(
             self.policies,
             memory=self.memory,
@@ -405,7 +402,7 @@ class BrokerAssembly:
             queues=self.queues,
             fan_out=self.fan_out,
             to_topics=to_topics,
-            to_queues=QueueSender(self.memory, self.queues, self.overflow, to_topics.drop),
+            to_queues=QueueSender(self.queues, self.overflow),
             postponed=Postponed(self.memory, self.destinations, self.lines, to_topics),
             temporary=temporary,
             authorizer=self.authorizer,

@@ -5,12 +5,13 @@ frames to clients. No call waits.
 """
 
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from functools import partial
 from typing import TYPE_CHECKING
 
 from attrs import define, field
 
-from trio_stomp.base import CloseReason, Identity, Quota, RemoteError, noop
+from trio_stomp.base import CloseReason, Identity, ProtocolError, Quota, RemoteError, noop
 from trio_stomp.broker._acking import Acking
 from trio_stomp.broker._assembly import BrokerAssembly
 from trio_stomp.broker._configuration import configuring
@@ -88,7 +89,7 @@ class Broker(BrokerAssembly):
             events=self.events,
             authorizer=self.authorizer,
         )
-        self.durability = SendOrder(self.log, self.publisher, self.streams, self)
+        self.durability = SendOrder(self.log, self.publisher, self)
         self.receipts = Receipts(self.durability)
         self.acking = Acking(self.acknowledger, self.event_history, self.durability, self.log)
         self.explainer = Explainer(
@@ -245,11 +246,7 @@ class Broker(BrokerAssembly):
         return self._is_cut or is_waiting or self.durability.has_more
 
     def forget(
-        self,
-        client: Client,
-        reason: CloseReason,
-        now: float,
-        forgotten: Callable[[], None] = noop,
+        self, client: Client, reason: CloseReason, now: float, forgotten: Callable[[], None] = noop
     ) -> None:
         """Release a disconnected client: finish its earlier events, then end its subscriptions.
 
@@ -373,8 +370,8 @@ class Broker(BrokerAssembly):
         self.durability.refuse(error, doubt, now)
 
     def _send_answer(self, run: FrameRun, quota: Quota | None) -> None:
-        now = self.event_history.now
-        self.overflow.send_quietly(lambda: self.publisher.send_for(run, quota, now))
+        with suppress(ProtocolError):
+            self.publisher.send_for(run, quota, self.event_history.now)
 
     # SEND.
 

@@ -15,7 +15,6 @@ from trio_stomp.base import CloseReason, Quota, RemoteError
 from trio_stomp.broker.delivery import SHARE_S, Client, Work
 from trio_stomp.broker.durability import Callback, Effect, FrameReply, Log, storage_error
 from trio_stomp.broker.sending import Publisher
-from trio_stomp.broker.streams import Streams
 from trio_stomp.frames import FrameRun, Head
 from trio_stomp.protocol import Acked, Disconnected, Event
 from trio_stomp.store import LeftOut
@@ -52,15 +51,9 @@ class SendOrder:
 
     log: Log | None
     publisher: Publisher
-    streams: Streams
     host: SendOrderHost
     _has_seen: bool = False
     """Effects were already carried out in this turn."""
-
-    def __attrs_post_init__(self) -> None:
-        if self.log is not None:
-            self.log.write_again = self.streams.again
-            self.log.time = lambda: self.publisher.lines.turns.now
 
     def is_awaited(self, client: Client) -> bool:
         """Return whether any record of ``client`` is not stored yet."""
@@ -170,7 +163,9 @@ class SendOrder:
         assert self.log is not None
         self.log.refusal = error
         waiting = _receipts(self.log.unanswered())
-        senders = {effect.client for effect in self.log.unanswered() if not _is_reply(effect)}
+        senders = {
+            effect.client for effect in self.log.unanswered() if not isinstance(effect, FrameReply)
+        }
         self._end({each: waiting[each] for each in waiting if each in senders}, doubt, now)
 
     def _end(
@@ -191,11 +186,6 @@ class SendOrder:
         for _ in range(len(log.leaving)):
             client, reason, forgotten = log.leaving.popleft()
             self.host.forget(client, reason, now, forgotten)
-
-
-def _is_reply(effect: Effect) -> bool:
-    """Return whether an effect answers what stores no message, such as an ACK."""
-    return isinstance(effect, FrameReply)
 
 
 def _receipts(effects: Iterable[Effect]) -> dict[Client, bytes | None]:

@@ -7,9 +7,9 @@ tools that use and operate a running broker.
 Does not handle: the broker itself (``server``), or the meaning of options (their own floors).
 """
 
-from importlib import import_module
 from typing import TYPE_CHECKING
 
+from trio_stomp._lazy import lazily
 from trio_stomp.cli._main import main as main
 
 if TYPE_CHECKING:
@@ -19,15 +19,5 @@ if TYPE_CHECKING:
     from trio_stomp.cli.commands._run import run_default as run_default
 else:
     # These import the whole broker, which would make a health check slow.
-    _HOMES = {
-        "Arguments": "_arguments",
-        "parse": "_arguments",
-        "run": "commands._run",
-        "run_default": "commands._run",
-    }
-
-    def __getattr__(name: str) -> object:
-        """Import a public name on first use."""
-        if name not in _HOMES:
-            raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-        return getattr(import_module(f"{__name__}.{_HOMES[name]}"), name)
+    _HOMES = {"_arguments": "Arguments parse", "commands._run": "run run_default"}
+    __getattr__, __dir__ = lazily(__name__, _HOMES)

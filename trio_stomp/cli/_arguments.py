@@ -30,12 +30,7 @@ PROGRAM = "trio-stomp"
 OTHER_FLAGS = ("--config", "--policies", "--log-level", "--debug", "--version", "--help")
 
 # Short flags of stompserver, and names of stompica.
-ALIASES = {
-    "host": ("-b",),
-    "port": ("-p",),
-    "processors": ("--writers",),
-    "ttl_ms": ("--ttl",),
-}
+ALIASES = {"host": ("-b",), "port": ("-p",), "processors": ("--writers",), "ttl_ms": ("--ttl",)}
 
 # Words of stompica's command line.
 WORDS = {
@@ -92,10 +87,6 @@ signals and exit codes:
 """
 
 
-def _nothing_to_read() -> Settings:
-    return Settings()
-
-
 @frozen
 class Arguments:
     """The settings given by the command line, and the files and variables behind them.
@@ -110,7 +101,7 @@ class Arguments:
     settings: Settings
     new_directory: str = ""
     configuration: Configuration = field(factory=Configuration, eq=False, repr=False)
-    reload: Callable[[], Settings] = field(default=_nothing_to_read, eq=False, repr=False)
+    reload: Callable[[], Settings] = field(default=Settings, eq=False, repr=False)
 
 
 class _Parser(argparse.ArgumentParser):

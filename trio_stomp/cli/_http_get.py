@@ -144,7 +144,9 @@ class Site:
         with self._asking(method, path, OPERATION_S, headers, body) as response:
             last = b""
             # Other answers are one document of several lines.
-            for line in response if _is_in_lines(response) else [response.read()]:
+            for line in (
+                response if response.headers.get_content_type() == LINES else [response.read()]
+            ):
                 if last:
                     tell(json.loads(last))
                 last = line
@@ -232,10 +234,6 @@ class Site:
             pair = base64.b64encode(f"{access.login}:{access.passcode}".encode()).decode()
             return {"Authorization": f"Basic {pair}"}
         return {}
-
-
-def _is_in_lines(response: http.client.HTTPResponse) -> bool:
-    return response.headers.get_content_type() == LINES
 
 
 def _cause(error: Exception) -> str:

@@ -12,13 +12,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 
 from trio_stomp._version import __version__
 from trio_stomp.base import OptionError
-from trio_stomp.cli._tool import (
-    BAD_OPTION,
-    CANNOT,
-    PROGRAM,
-    CannotDo,
-    near,
-)
+from trio_stomp.cli._tool import BAD_OPTION, CANNOT, PROGRAM, CannotDo, near
 
 if TYPE_CHECKING:
     from argparse import ArgumentParser

@@ -121,9 +121,7 @@ async def _report(client: Client, address: Address) -> None:
 
 
 def _blame(
-    error: BaseException,
-    text_of: Callable[[ClientError], str],
-    note: Callable[[], str],
+    error: BaseException, text_of: Callable[[ClientError], str], note: Callable[[], str]
 ) -> BaseException:
     """Return the one error to report of a group."""
     leaves = list(_leaves(error))

@@ -35,9 +35,7 @@ class Parser(argparse.ArgumentParser):
     """
 
     def parse_known_args(  # type: ignore[override]
-        self,
-        args: Sequence[str] | None = None,
-        namespace: argparse.Namespace | None = None,
+        self, args: Sequence[str] | None = None, namespace: argparse.Namespace | None = None
     ) -> tuple[argparse.Namespace, list[str]]:
         """Implement ``ArgumentParser.parse_known_args``."""
         words = sys.argv[1:] if args is None else list(args)

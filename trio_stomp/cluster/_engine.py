@@ -146,11 +146,7 @@ class ClusterNames:
 
 
 async def open_engine(
-    client: NatsClient,
-    names: ClusterNames,
-    replicas: int,
-    patience_s: float,
-    layout: Layout = ONE,
+    client: NatsClient, names: ClusterNames, replicas: int, patience_s: float, layout: Layout = ONE
 ) -> JetStream:
     """Return JetStream with the streams of a cluster, which are created if they are missing.
 
@@ -204,12 +200,7 @@ def _streams(names: ClusterNames, replicas: int, layout: Layout) -> Iterator[dic
     metadata = {_CLUSTER: names.cluster, _FORMAT: ".".join(map(str, FORMAT))}
     if str(layout):
         metadata[_LAYOUT] = str(layout)
-    usual = {
-        "storage": "file",
-        "num_replicas": replicas,
-        "discard": "new",
-        "metadata": metadata,
-    }
+    usual = {"storage": "file", "num_replicas": replicas, "discard": "new", "metadata": metadata}
     parts = [ClusterNames(names.cluster, number) for number in range(layout.partitions)]
     for part in parts:
         yield {**usual, "name": part.log, "subjects": [part.log_subject.decode()]}

@@ -34,10 +34,7 @@ def read_policy_file(path: str) -> Policies:
         tables = tomllib.loads(text)
     except OSError as error:
         raise OptionError(f"{path}: {(error.strerror or str(error)).lower()}") from None
-    except (
-        ValueError,
-        RecursionError,
-    ) as error:  # TOML, UTF-8, digits or nesting
+    except (ValueError, RecursionError) as error:  # TOML, UTF-8, digits or nesting
         raise OptionError(f"{path}: is no TOML: {error}") from None
     policies = []
     for pattern, values in tables.items():

@@ -61,13 +61,10 @@ class ClusterOptions:
     cluster: str = option("", "servers of NATS, as nats://a:4222,nats://b:4222; empty = no cluster")
     cluster_name: str = option("stomp", "name of the cluster; its streams in JetStream have it")
     cluster_partitions: int = option(
-        1,
-        "owners that destinations are spread over; fixed when the cluster is made",
-        minimum=1,
+        1, "owners that destinations are spread over; fixed when the cluster is made", minimum=1
     )
     cluster_colocate: str = option(
-        "",
-        "groups of patterns whose destinations lie in one partition: a,b; c,d; fixed as well",
+        "", "groups of patterns whose destinations lie in one partition: a,b; c,d; fixed as well"
     )
     cluster_replicas: int = option(
         3,

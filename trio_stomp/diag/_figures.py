@@ -117,11 +117,7 @@ class Figures:
     def head(self) -> Record:
         """Return the first fields of every answer: the broker, and the time."""
         stream = self.stream
-        return {
-            "broker_id": stream.broker_id,
-            "boot": stream.boot,
-            "ts": timestamp(stream.wall()),
-        }
+        return {"broker_id": stream.broker_id, "boot": stream.boot, "ts": timestamp(stream.wall())}
 
     def process(self, now: float | None = None) -> Record:
         """Return the fields of the table ``process``, with turns of the last whole interval."""

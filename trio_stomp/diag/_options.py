@@ -28,7 +28,5 @@ class DiagOptions:
         minimum=65536,
     )
     diag_full_s: float = option(
-        60.0,
-        "interval of reports on unchanged connections and destinations",
-        minimum=0.0,
+        60.0, "interval of reports on unchanged connections and destinations", minimum=0.0
     )

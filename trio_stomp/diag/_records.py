@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
-from attrs import frozen
+from attrs import asdict, frozen
 
 from trio_stomp.base import CloseReason
 from trio_stomp.broker import (
@@ -28,11 +28,7 @@ INPUT = "input"
 """The name of the broker's input queue among the queues."""
 
 _WITHOUT_ERROR = frozenset(
-    {
-        CloseReason.CLIENT_CLOSED,
-        CloseReason.CLIENT_DISCONNECT,
-        CloseReason.CONNECTION_LOST,
-    }
+    {CloseReason.CLIENT_CLOSED, CloseReason.CLIENT_DISCONNECT, CloseReason.CONNECTION_LOST}
 )
 
 
@@ -330,11 +326,4 @@ def stale_record(statistics: Statistics, census: Census) -> Record:
 
 def event_record(event: "BrokerEvent") -> Record:
     """Return the fields of the table ``event``."""
-    return {
-        "name": event.name,
-        "session_id": event.session_id,
-        "user": event.user,
-        "destination": event.destination,
-        "reason": event.reason,
-        "detail": event.detail,
-    }
+    return asdict(event)

@@ -13,14 +13,7 @@ from attrs import define, field
 
 from trio_stomp.base import LOOKS, RECORDS, Greatest, Table, greatest, slices
 from trio_stomp.base import schema as _schema
-from trio_stomp.broker import (
-    BrokerEvent,
-    Census,
-    Destination,
-    Histogram,
-    Queue,
-    queue_of,
-)
+from trio_stomp.broker import BrokerEvent, Census, Destination, Histogram, Queue, queue_of
 from trio_stomp.diag._changes import Changes, Touched, destination_mark
 from trio_stomp.diag._drops import DropReporter
 from trio_stomp.diag._figures import Figures

@@ -6,14 +6,14 @@ Source: the NATS documentation, "JetStream wire API Reference", and ADR-1, ADR-3
 import json
 import re
 from base64 import b64decode
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 
 from attrs import define, frozen
 
 from trio_stomp.base import value
-from trio_stomp.nats._client import Answer, NatsClient
+from trio_stomp.nats._client import NatsClient
 from trio_stomp.nats._errors import JetStreamError, NotFound, WrongLastSequence
-from trio_stomp.nats.codec import NatsError, NatsProtocolError, encode_headers, parse_object
+from trio_stomp.nats.codec import NatsProtocolError, encode_headers, parse_object
 
 WRONG_LAST_SEQUENCE = {10071, 10164}
 """Errors of a publication whose expected sequence is stale."""
@@ -57,9 +57,6 @@ class StreamInfo:
     size: int
     leader: str
     followers: Mapping[str, bool]
-
-
-OnPublished = Callable[[Published | NatsError], None]
 
 
 @define(eq=False, repr=False)
@@ -158,32 +155,6 @@ class JetStream:
             raise NatsProtocolError("a message of JetStream without content")
         return _number(answer, "seq"), b64decode(str(answer.get("data", "")))
 
-    def start_publish(
-        self,
-        subject: bytes,
-        payload: bytes,
-        on_published: OnPublished,
-        *,
-        headers: Mapping[bytes, bytes],
-    ) -> None:
-        """Publish to a stream without waiting. Several publications may be pending.
-
-        Args:
-          subject: A subject of the stream.
-          payload: The content.
-          on_published: Called once: with the sequence, or the error. It must not wait or raise.
-          headers: Header block, for example from ``expecting``.
-
-        Raises:
-          NatsError: As ``NatsClient.publish``; ``on_published`` is not called.
-        """
-
-        def take(answer: Answer) -> None:
-            on_published(_published(answer))
-
-        block = encode_headers(headers) if headers else b""
-        self.client.start_request(subject, payload, take, headers=block)
-
     async def publish(
         self, subject: bytes, payload: bytes, *, headers: Mapping[bytes, bytes]
     ) -> Published:
@@ -195,10 +166,12 @@ class JetStream:
           NatsError: See ``NatsClient.request``; it may have been stored.
         """
         block = encode_headers(headers) if headers else b""
-        published = _published(await self.client.request(subject, payload, headers=block))
-        if isinstance(published, NatsError):
-            raise published
-        return published
+        payload = (await self.client.request(subject, payload, headers=block)).payload
+        plain = _PLAIN_ANSWER(payload)
+        if plain is not None:
+            return Published(int(plain[1]), False)
+        fields = checked(payload)
+        return Published(_number(fields, "seq"), fields.get("duplicate") is True)
 
 
 def expecting(sequence: int, *, of_subject: bool = False) -> dict[bytes, bytes]:
@@ -210,19 +183,6 @@ def expecting(sequence: int, *, of_subject: bool = False) -> dict[bytes, bytes]:
     """
     name = b"Nats-Expected-Last-Subject-Sequence" if of_subject else b"Nats-Expected-Last-Sequence"
     return {name: b"%d" % sequence}
-
-
-def _published(answer: Answer) -> Published | NatsError:
-    if isinstance(answer, NatsError):
-        return answer
-    plain = _PLAIN_ANSWER(answer.payload)
-    if plain is not None:
-        return Published(int(plain[1]), False)
-    try:
-        fields = checked(answer.payload)
-        return Published(_number(fields, "seq"), fields.get("duplicate") is True)
-    except NatsError as error:
-        return error
 
 
 def checked(payload: bytes) -> dict[str, object]:

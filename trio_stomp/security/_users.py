@@ -22,13 +22,7 @@ from types import MappingProxyType
 from attrs import field, frozen
 
 from trio_stomp.base import ANONYMOUS_NAME, OptionError
-from trio_stomp.security._passcodes import (
-    CONTROL,
-    TOOL,
-    check_passcode,
-    is_hashed,
-    read_hash,
-)
+from trio_stomp.security._passcodes import CONTROL, TOOL, check_passcode, is_hashed, read_hash
 
 MAX_FILE_BYTES = 16 * 1024 * 1024
 MAX_FILE_LINES = 1_000_000

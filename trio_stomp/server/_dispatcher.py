@@ -158,8 +158,7 @@ class Dispatcher:
         """Follow a new setting of the wall clock."""
         step_s = offset_s - self.clock.wall.offset_s
         logger.warning(
-            "the wall clock was set by %+.3f s: schedules and expiry times follow it",
-            step_s,
+            "the wall clock was set by %+.3f s: schedules and expiry times follow it", step_s
         )
         self._guarded(self.broker.use_wall, offset_s, now)
 

@@ -44,21 +44,10 @@ from trio_stomp.server._periodic import Periodic
 from trio_stomp.server._relief import Relief
 from trio_stomp.server._traffic import Traffic
 from trio_stomp.server._watchdog import Watchdog
-from trio_stomp.server.connection import (
-    Connection,
-    ConnectionShared,
-    Pages,
-    WebSocketReads,
-)
+from trio_stomp.server.connection import Connection, ConnectionShared, Pages, WebSocketReads
 from trio_stomp.server.io import Bugs, Control, Inbox, Outbox, OutboxShared
 from trio_stomp.store import StoreError
-from trio_stomp.transport import (
-    ProxyNetworks,
-    Relayed,
-    SlicedPoll,
-    TlsBox,
-    Wire,
-)
+from trio_stomp.transport import ProxyNetworks, Relayed, SlicedPoll, TlsBox, Wire
 
 if TYPE_CHECKING:
     from trio_stomp.store import Store
@@ -145,10 +134,7 @@ class Server:
         self.alarm = Alarm(self._ring)
 
     def assemble(
-        self,
-        broker: Broker,
-        diagnostics: Diagnostics,
-        store: "Store | None" = None,
+        self, broker: Broker, diagnostics: Diagnostics, store: "Store | None" = None
     ) -> None:
         """Add the core and the diagnostics, which require an existing server.
 
@@ -193,10 +179,7 @@ class Server:
         )
 
     async def run(
-        self,
-        entrances: Sequence[Entrance],
-        handle: ServerHandle,
-        started: Callable[[], None],
+        self, entrances: Sequence[Entrance], handle: ServerHandle, started: Callable[[], None]
     ) -> None:
         """Serve until ``handle`` is stopped, then shut down in the order of the module's docstring.
 
@@ -212,10 +195,7 @@ class Server:
                     await entrance.listener.aclose()
 
     async def _run(
-        self,
-        entrances: Sequence[Entrance],
-        handle: ServerHandle,
-        started: Callable[[], None],
+        self, entrances: Sequence[Entrance], handle: ServerHandle, started: Callable[[], None]
     ) -> None:
         async with trio.open_nursery() as services:
             services.start_soon(self._dispatch, services.cancel_scope)
@@ -386,10 +366,7 @@ class Server:
 
         def record(_: float) -> None:
             self.broker.events.record(
-                "heartbeat",
-                client,
-                reason="late",
-                detail=f"late_ms:{late_s * 1000:.0f}",
+                "heartbeat", client, reason="late", detail=f"late_ms:{late_s * 1000:.0f}"
             )
 
         self.dispatcher.call_soon(record)

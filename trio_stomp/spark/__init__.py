@@ -7,8 +7,9 @@ It needs the extra ``spark`` and Java 17; ``lake`` needs the extra ``tables`` al
 server imports it, only the command ``trio-stomp tables``, and only its demo uses Trio.
 """
 
-from importlib import import_module
 from typing import TYPE_CHECKING
+
+from trio_stomp._lazy import lazily
 
 if TYPE_CHECKING:
     from trio_stomp.spark._address import StreamAddress as StreamAddress
@@ -30,29 +31,14 @@ else:
     # The modules of the names, which are imported on first use: reading a stream without Spark must
     # not need Spark, and an executor imports only what it uses.
     _HOMES = {
-        "Thresholds": "_analysis",
-        "StreamAddress": "_address",
-        "StreamAway": "_address",
-        "StreamClient": "_client",
-        "StreamError": "_address",
-        "Layout": "_messages",
-        "report": "reporting",
-        "analyse": "_results",
-        "days_with_tables": "_results",
-        "read_results": "_results",
-        "SparkMissing": "_session",
-        "check_installed": "_session",
-        "open_session": "_session",
-        "StompDataSource": "format",
-        "open_tables": "_tables",
+        "_analysis": "Thresholds",
+        "_address": "StreamAddress StreamAway StreamError",
+        "_client": "StreamClient",
+        "_messages": "Layout",
+        "reporting": "report",
+        "_results": "analyse days_with_tables read_results",
+        "_session": "SparkMissing check_installed open_session",
+        "format": "StompDataSource",
+        "_tables": "open_tables",
     }
-
-    def __getattr__(name: str) -> object:
-        """Import a public name on first use."""
-        if name not in _HOMES:
-            raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-        return getattr(import_module(f"{__name__}.{_HOMES[name]}"), name)
-
-    def __dir__() -> list[str]:
-        """Return the public names, imported or not."""
-        return sorted([*globals(), *_HOMES])
+    __getattr__, __dir__ = lazily(__name__, _HOMES)

@@ -170,11 +170,7 @@ class Host:
         secret = node.contact.secret.encode()  # of this term
         entrances.append(Entrance(_copy(self.link), "off", secret, self.tls))
         embedding = evolve(
-            self.embedding,
-            store=store,
-            entrances=entrances,
-            on_assembled=guard,
-            node=self.handle,
+            self.embedding, store=store, entrances=entrances, on_assembled=guard, node=self.handle
         )
         inside: InnerServer | None = None
         try:

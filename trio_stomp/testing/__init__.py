@@ -9,8 +9,9 @@
 ``threaded_broker``.
 """
 
-from importlib import import_module
 from typing import TYPE_CHECKING
+
+from trio_stomp._lazy import lazily
 
 if TYPE_CHECKING:
     from trio_stomp.testing._broker import TestBroker as TestBroker
@@ -23,20 +24,8 @@ else:
     # Looked up when it is used: pytest imports the plugin of this package at its very start, even
     # where no test uses it, and before coverage counts lines.
     _HOMES = {
-        "TestBroker": "_broker",
-        "open_test_broker": "_broker",
-        "Faults": "_links",
-        "Link": "_links",
-        "ThreadedBroker": "_threaded",
-        "threaded_broker": "_threaded",
+        "_broker": "TestBroker open_test_broker",
+        "_links": "Faults Link",
+        "_threaded": "ThreadedBroker threaded_broker",
     }
-
-    def __getattr__(name: str) -> object:
-        """Import a public name on first use."""
-        if name not in _HOMES:
-            raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-        return getattr(import_module(f"{__name__}.{_HOMES[name]}"), name)
-
-    def __dir__() -> list[str]:
-        """Return the public names, imported or not."""
-        return sorted([*globals(), *_HOMES])
+    __getattr__, __dir__ = lazily(__name__, _HOMES)

@@ -91,16 +91,15 @@ class _Direction:
         if self.faults.is_half_open:
             self._lost += len(data)
             return len(data)
-        taken = data if len(data) <= self.limit - self.passed else data[: int(self._remaining_s())]
+        taken = (
+            data if len(data) <= self.limit - self.passed else data[: int(self.limit - self.passed)]
+        )
         if taken:
             self.passed += len(taken)
             self._held += len(taken)
             self._chunks.append((self._due(), memoryview(bytes(taken))))
             self.note()
         return len(taken)
-
-    def _remaining_s(self) -> float:
-        return self.limit - self.passed
 
     def _due(self) -> float:
         return trio.current_time() + self.faults.delay_s

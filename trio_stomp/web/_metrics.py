@@ -63,9 +63,8 @@ def counter(name: str, help: str, value: float) -> Metric:
 
 
 def counters(name: str, help: str, labels: tuple[str, ...], values: Labelled) -> Families:
-    """Yield a counter for each set of labels."""
-    family = CounterMetricFamily(PREFIX + name, help, labels=labels)
-    yield from _filled(family, values)
+    """Return a counter for each set of labels."""
+    return _filled(CounterMetricFamily(PREFIX + name, help, labels=labels), values)
 
 
 def gauge(name: str, help: str, value: float) -> Metric:
@@ -74,9 +73,8 @@ def gauge(name: str, help: str, value: float) -> Metric:
 
 
 def gauges(name: str, help: str, labels: tuple[str, ...], values: Labelled) -> Families:
-    """Yield a gauge for each set of labels."""
-    family = GaugeMetricFamily(PREFIX + name, help, labels=labels)
-    yield from _filled(family, values)
+    """Return a gauge for each set of labels."""
+    return _filled(GaugeMetricFamily(PREFIX + name, help, labels=labels), values)
 
 
 def _filled(family: CounterMetricFamily | GaugeMetricFamily, values: Labelled) -> Families:
@@ -245,9 +243,7 @@ class BrokerCollector:
         yield gauge("destinations", "Destinations remembered.", count)
         yield counter("messages_received", "Messages sent to a destination.", messages.received)
         yield counter(
-            "messages_duplicate",
-            "Duplicates of messages that were discarded.",
-            messages.duplicates,
+            "messages_duplicate", "Duplicates of messages that were discarded.", messages.duplicates
         )
         yield counter("messages_unroutable", "Messages without a subscriber.", unroutable)
         yield counter(

@@ -112,10 +112,7 @@ class Query:
 
     @classmethod
     def of(
-        cls,
-        request: HttpRequest,
-        accepted: Sequence[Parameter],
-        identity: Identity = ANONYMOUS,
+        cls, request: HttpRequest, accepted: Sequence[Parameter], identity: Identity = ANONYMOUS
     ) -> "Query":
         """Parse the query of a request, given the parameters that the page knows.
 

@@ -17,12 +17,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from trio_stomp.base import Quota, Stake
-    from trio_stomp.broker.delivery._subscription import (
-        AnyBinding,
-        Client,
-        Member,
-        Subscription,
-    )
+    from trio_stomp.broker.delivery._subscription import AnyBinding, Client, Member, Subscription
     from trio_stomp.broker.headers import SendOptions
 
 NEVER = float("inf")
@@ -248,18 +243,9 @@ class Publication:
 
     def with_head(self, head: Head) -> "Publication":
         """Return a copy with another header block. It has no ``stake``."""
-        return Publication(
-            self.destination,
-            head=head,
-            bodies=self.bodies,
-            received_at=self.received_at,
-            expires_at=self.expires_at,
-            sender=self.sender,
-            options=self.options,
-            is_stored=self.is_stored,
-            end=self.end,
-            quota=self.quota,
-        )
+        copy = self.with_bodies(self.destination, self.bodies)
+        copy.head = head
+        return copy
 
 
 @define(eq=False)

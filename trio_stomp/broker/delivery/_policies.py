@@ -51,10 +51,7 @@ class BrokerPolicies:
         10_000, "maximum number of subscriptions of one connection", minimum=1, live=True
     )
     max_durables_per_user: int = option(
-        2_500,
-        "durable subscriptions per user, of the broker's 10,000",
-        minimum=1,
-        live=True,
+        2_500, "durable subscriptions per user, of the broker's 10,000", minimum=1, live=True
     )
     max_schedules_per_user: int = option(
         100_000, "scheduled messages per user", minimum=1, live=True

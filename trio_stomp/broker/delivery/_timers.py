@@ -13,10 +13,6 @@ MAX_CALLS = 250
 """Limit of calls in one turn. Each may send a message."""
 
 
-def _never() -> bool:
-    return False
-
-
 @define(eq=False)
 class Timers:
     """Scheduled calls. Messages and consumers schedule them, so their limits bound these too.
@@ -62,7 +58,7 @@ class Timers:
             heapq.heapify(self._by_day)
             self._cancelled.clear()
 
-    def run(self, now: float, is_over: Callable[[], bool] = _never) -> None:
+    def run(self, now: float, is_over: Callable[[], bool] = bool) -> None:
         """Make the calls that are due, up to a limit. If more are due, ``next_due`` is past.
 
         Args:

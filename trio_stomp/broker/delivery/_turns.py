@@ -68,10 +68,6 @@ class TurnsHost(Protocol):
         """Apply the held events of a client."""
 
 
-def _stands_still() -> float:
-    return 0.0
-
-
 @define(eq=False, repr=False)
 class Turns:
     """Measures time shares, and continues unfinished works round-robin in later turns.
@@ -80,7 +76,7 @@ class Turns:
     belong to no client.
     """
 
-    clock: Callable[[], float] = _stands_still
+    clock: Callable[[], float] = float
     """Returns seconds since any moment."""
     collect_young: Callable[[], None] = noop
     """Runs a garbage collection of young objects. Call it while a container that may grow very

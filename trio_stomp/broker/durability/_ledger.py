@@ -62,13 +62,19 @@ _DONE = Callback(None, noop)
 
 
 class WrittenAgain:
-    """Base of effects of streams, whose owner writes their records again, at other offsets.
+    """Base of effects of streams, whose records are written again, at other offsets.
 
     Args:
       name: The name of the stream.
     """
 
     name: str
+
+    def take_back(self) -> None:
+        """Free its offsets and those that follow."""
+
+    def write_again(self) -> None:
+        """Write its messages at the next offsets, unless they have a sender: it got an ERROR."""
 
 
 @define(eq=False, repr=False)

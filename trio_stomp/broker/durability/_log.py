@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 from attrs import define, field
 
-from trio_stomp.base import noop
+from trio_stomp.broker.delivery import Turns
 from trio_stomp.broker.durability._failed import Failed
 from trio_stomp.broker.durability._ledger import (
     LAZY_S,
@@ -44,10 +44,6 @@ MAX_DELIVERED = 1_000_000
 """Limit of deliveries kept while the store fails. They only matter for counts after a crash."""
 IDENTITY = "identity"
 """The setting in the store with the prefix of its message ids."""
-
-
-def _never() -> bool:
-    return False
 
 
 @define(eq=False, repr=False)
@@ -101,11 +97,8 @@ class Log:
     """A group over several turns ended in this turn. The next begins in a later one."""
     _answered: int = 0
     """The last stored commit number. Its effects may not be carried out yet."""
-    write_again: Callable[[Sequence[WrittenAgain]], None] = noop
-    """Writes messages of streams again, those without a sender, after their effects were removed.
-    Set by the core."""
-    time: Callable[[], float] = float
-    """Returns the time of the turn, in seconds of the broker's clock. Set by the core."""
+    turns: Turns = field(init=False, factory=Turns)
+    """The turns of the core that writes here."""
 
     def __attrs_post_init__(self) -> None:
         self.stored = SendOutcome(stored=self.name.removeprefix("stored:"))
@@ -311,10 +304,7 @@ class Log:
     ) -> None:
         """Withdraw the effects, from index ``first``, of a group that is not stored."""
         lost, moved = self._open.take_back(first, group.records, is_lost)
-        # In reverse order, to undo them step by step.
-        for effect in reversed(lost):
-            effect.withdraw(self.time())
-        self.write_again(moved)
+        _withdraw(lost, moved, self.turns.now)
 
     @property
     def is_writing(self) -> bool:
@@ -438,7 +428,7 @@ class Log:
         reads, self.reads = self.reads, []
         return reads
 
-    def commit(self, number: int, now: float, is_over: Callable[[], bool] = _never) -> None:
+    def commit(self, number: int, now: float, is_over: Callable[[], bool] = bool) -> None:
         """Record a stored commit number, and carry out effects as ``go_on``."""
         self._answered, self.refusal = number, ""
         self.go_on(now, is_over)
@@ -448,7 +438,7 @@ class Log:
         """Return whether effects of stored records are left to carry out."""
         return bool(self._sent) and self._sent[0].number <= self._answered
 
-    def go_on(self, now: float, is_over: Callable[[], bool] = _never) -> None:
+    def go_on(self, now: float, is_over: Callable[[], bool] = bool) -> None:
         """Carry out effects of stored records, in order, while there is time."""
         while self.has_more:
             ledger = self._sent[0]
@@ -487,8 +477,15 @@ class Log:
         self._open = again
         withdrawn, moved = again.retry(others, MAX_DELIVERED)
         self.pending_bytes = again.size
-        # In reverse order, to undo them step by step.
-        for effect in reversed(withdrawn):
-            effect.withdraw(now)
-        self.write_again(moved)
+        _withdraw(withdrawn, moved, now)
         return withdrawn
+
+
+def _withdraw(lost: Sequence[Effect], moved: Sequence[WrittenAgain], now: float) -> None:
+    """Withdraw effects in reverse order, to undo them step by step, and write streams again."""
+    for effect in reversed(lost):
+        effect.withdraw(now)
+    for each in reversed(moved):
+        each.take_back()
+    for each in moved:
+        each.write_again()

@@ -204,8 +204,7 @@ class Explainer:
         """Return the answer for a message of a queue, by its number."""
         events = yield from self._all()
         claim = yield from last(
-            events,
-            lambda event: isinstance(event, Delivered | Shown) and accepted in event.numbers,
+            events, lambda event: isinstance(event, Delivered | Shown) and accepted in event.numbers
         )
         if not isinstance(claim, Delivered | Shown):
             found = yield from chosen(events, lambda event: is_of(event, accepted))

@@ -162,19 +162,22 @@ def committed(outcomes: Sequence[SendOutcome]) -> SendOutcome:
 def combined(parts: Sequence[SendOutcome]) -> SendOutcome:
     """Combine the outcomes of all parts of a composite SEND.
 
-    The matches are added up, all parts must be duplicates, and ``stored`` is the weakest promise.
+    The matches are added up, all parts must be duplicates. ``stored`` and ``dedup_window`` are the
+    weakest promises.
     """
     if count := max((len(part.each) for part in parts), default=0):
         return of_run([combined([part.of(index) for part in parts]) for index in range(count)])
     counts = [part.matched for part in parts if part.matched is not None]
     stored = sorted({part.stored for part in parts if part.stored})
     hints = sorted({part.hint for part in parts if part.hint})
+    windows = [part.dedup_window for part in parts if part.dedup_window is not None]
     return SendOutcome(
         matched=sum(counts) if counts else None,
         hint=hints[0] if hints and not sum(counts) else "",
         is_duplicate=all(part.is_duplicate for part in parts),
         # The weakest promise counts for the whole: "memory", if any.
         stored=MEMORY if MEMORY in stored else "".join(stored[:1]),
+        dedup_window=min(windows, default=None),
         dropped=next((part.dropped for part in parts if part.dropped), ""),
     )
 

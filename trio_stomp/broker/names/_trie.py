@@ -159,10 +159,7 @@ def _discard(table: dict[str, dict[T, None]], key: str, item: T) -> None:
 
 
 def _match_glued(
-    glued: dict[int, dict[str, dict[T, None]]],
-    name: str,
-    offset: int,
-    found: list[dict[T, None]],
+    glued: dict[int, dict[str, dict[T, None]]], name: str, offset: int, found: list[dict[T, None]]
 ) -> None:
     for length, by_text in glued.items():
         items = by_text.get(name[offset : offset + length])

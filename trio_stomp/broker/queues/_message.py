@@ -134,6 +134,8 @@ class Paged:
     expires_at: float = NEVER
     day_s: float = NEVER
     is_loading: bool = False
+    lost: int = 0
+    """At most how many of them are damaged, as pages reported."""
     charged: dict[Quota | None, int] = field(factory=dict)
 
     def charge(self, quota: Quota | None, cost: int) -> None:

@@ -1,6 +1,6 @@
 """Admission of messages to full queues, by the overflow policy."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from enum import Enum, auto
 
 from attrs import define, field
@@ -25,13 +25,7 @@ from trio_stomp.broker.queues._message import (
 from trio_stomp.broker.queues._queue import Queue
 from trio_stomp.broker.queues._queue_host import DeadLetterReason
 from trio_stomp.broker.queues._queues import QueueBook
-from trio_stomp.broker.routing import (
-    BLOCK,
-    DEAD_LETTER,
-    beyond_quota,
-    kept_rule,
-    stored_rule,
-)
+from trio_stomp.broker.routing import BLOCK, DEAD_LETTER, beyond_quota, kept_rule, stored_rule
 
 FEW_DROPPED = 256
 """More messages that leave for a new one leave in pieces."""
@@ -53,8 +47,9 @@ class QueueFull(ProtocolError):
     done: int = 0
     outcome: SendOutcome = NOTHING
     """The outcome of those messages."""
-    queue: Queue | None = None
-    """The queue; None = a user's share of the store is full."""
+    queue: Queue
+    lasts: bool = False
+    """The message exceeds the share that a user may have in the store, however empty it is."""
 
 
 @define(eq=False, repr=False)
@@ -147,7 +142,7 @@ class Overflow:
                 force(self.memory, head, 1, size, origin.quota)
                 break  # its COMMIT has begun, and consumers took meanwhile what was to be dropped
             if self._lacks_store(queue, origin, 1, size) and self._fits(queue, 1, size):
-                raise self._no_store(queue, origin.quota)
+                raise self._no_store(queue, origin.quota, self._stored_cost(queue, origin, size))
             raise self._full(queue, cost, origin.quota)
         self.queues.accept(queue, origin, [body], level, size)
         return Admission.TAKEN
@@ -286,7 +281,7 @@ class Overflow:
             if each and queue.place:
                 stored += size + each * count
                 if stored > self.memory.stored_room_for(quota):
-                    raise self._no_store(queue, quota)
+                    raise self._no_store(queue, quota, stored)
         return stored
 
     def no_memory(self, name: str, cost: int, quota: Quota | None = None) -> ProtocolError:
@@ -302,15 +297,6 @@ class Overflow:
             f"there is no memory for a message to {name[:80]} (option max_memory_bytes)",
             reason=CloseReason.MEMORY_LIMIT,
         )
-
-    def send_quietly(self, send: Callable[[], int]) -> int:
-        """Send for no client: ignore errors. Return the number of messages answered for."""
-        try:
-            return send()
-        except QueueFull as error:
-            return error.done
-        except ProtocolError:
-            return 0
 
     def wait(self, client: Client, body: bytes) -> None:
         """Block a producer until the queue that was just full has room for ``body``."""
@@ -350,8 +336,14 @@ class Overflow:
             return 0
         return storage.cost(origin, 1, size)
 
-    def _no_store(self, queue: Queue, quota: Quota | None) -> QueueFull:
-        """Return the error for a message if the user's share of the store is full."""
+    def _no_store(self, queue: Queue, quota: Quota | None, size: int) -> QueueFull:
+        """Return the error for a message if the user's share of the store is full.
+
+        Args:
+          queue: The queue.
+          quota: The user's quota.
+          size: The bytes that the message needs in the store.
+        """
         assert quota is not None
         error = QueueFull(
             "quota-exceeded",
@@ -359,7 +351,8 @@ class Overflow:
             f" {stored_rule(self.memory, quota)}; consume some of them, or send fewer",
             reason=CloseReason.LIMIT_EXCEEDED,
         )
-        error.is_by_quota = True
+        error.queue, error.is_by_quota = queue, True
+        error.lasts = self.memory.is_beyond_share(size)
         return error
 
     def _full(self, queue: Queue, cost: int, quota: Quota | None = None) -> QueueFull:

@@ -250,11 +250,13 @@ class QueueBook:
     ) -> None:
         """Put messages that fit and have been charged into a queue.
 
-        Messages that go to the store (``Storage.gets``) enter the queue when they are stored.
+        Messages that go to the store (``Storage.gets``) enter the queue when they are stored. Those
+        of a temporary queue do so if the rest of their atomic group goes to the store.
         """
-        level = queue.level_of(level)
-        if self.storage is not None and self.storage.gets(queue, origin, level):
-            self.storage.accept(queue, origin, bodies, level, size)
+        level, storage = queue.level_of(level), self.storage
+        waits = origin.is_stored and queue.destination.private
+        if storage is not None and (waits or storage.gets(queue, origin, level)):
+            storage.accept(queue, origin, bodies, level, size)
         else:
             first = self.reserve(len(bodies))
             self.insert(queue, origin, bodies, level, size=size, first=first)

@@ -6,12 +6,20 @@ from typing import TYPE_CHECKING
 
 from attrs import define, field
 
-from trio_stomp.base import UNBOUNDED, Identity, MemoryBudget, Quota, RemoteError, Stake
+from trio_stomp.base import (
+    UNBOUNDED,
+    BrokenInvariant,
+    Identity,
+    MemoryBudget,
+    Quota,
+    RemoteError,
+    Stake,
+)
 from trio_stomp.broker.delivery import ASK, NEVER, DayEnd, Publication, WallTime
 from trio_stomp.broker.durability import Log, StoreRead
 from trio_stomp.broker.headers import PRIORITY_DEFAULT, decode_head, encode_head, owner_line
 from trio_stomp.broker.queues._message import Message, force, refund
-from trio_stomp.broker.queues._queue import LOW_COUNT, PLACE, Queue
+from trio_stomp.broker.queues._queue import LOW_COUNT, Queue
 from trio_stomp.broker.queues._readers import PAGE_BYTES, PageRead, Readers
 from trio_stomp.broker.queues._windows import Windows
 from trio_stomp.store import charged_to, stored_cost
@@ -31,7 +39,10 @@ queues leave messages in the store."""
 
 @define(eq=False, repr=False)
 class ArrivalEffect:
-    """The effect of storing messages of a queue: they become visible."""
+    """The effect of storing messages of a queue: they become visible.
+
+    Those of a temporary queue are not stored themselves, but are part of an atomic group that is.
+    """
 
     storage: "Storage"
     queue: Queue
@@ -40,7 +51,8 @@ class ArrivalEffect:
     level: int
     first: int
     size: int
-    stake: Stake
+    stake: Stake | None
+    """Their charge in the store; None = they are not stored."""
     client: "Client | None"
 
     def commit(self, now: float) -> None:
@@ -50,13 +62,17 @@ class ArrivalEffect:
     def withdraw(self, _now: float) -> None:
         """Implement ``Effect.withdraw``."""
         self.queue.unexpect(len(self.bodies), self.size)
-        self.refund()
-        self.storage.memory.give_stored(self.stored, self.stake.quota)
+        self.give_up()
 
     @property
     def stored(self) -> int:
         """Return their charge in the store."""
-        return self.size + self.stake.each * len(self.bodies)
+        return 0 if self.stake is None else self.size + self.stake.each * len(self.bodies)
+
+    def give_up(self) -> None:
+        """Release all of their charges."""
+        self.refund()
+        self.storage.memory.give_stored(self.stored, self.origin.quota)
 
     def refund(self) -> None:
         """Release their charge in memory."""
@@ -71,21 +87,21 @@ class Storage:
     Args:
       options_of: Returns the options in the headers of a message that was read back.
       make: Makes messages of stored ones (``QueueBook.stored_messages``).
+      insert: Puts messages into a queue that are not stored (``QueueBook.insert``).
     """
 
     log: Log
     memory: MemoryBudget
     options_of: "Callable[[Head], SendOptions | None]"
     make: Callable[[Publication, list[bytes], int, int], list[Message]]
+    insert: Callable[..., None]
     wall: WallTime
     payer_of: Callable[[bytes], Quota | None]
     """Returns the quota that a line of a stored header block names."""
     readers: Readers
     """Chooses the quotas for pages."""
     make_room: MakeRoom
-    """Drops old messages of a queue, by policy, for stored ones that enter it."""
-    make_durable_room: MakeRoom = field(init=False)
-    """The same for the queue of a durable subscription. Set by the broker."""
+    """Drops old messages of a queue, by policy, for those that enter it."""
     lost: int = 0
     """Messages that could not be read back."""
     windows: Windows = field(init=False)
@@ -122,12 +138,15 @@ class Storage:
     def accept(
         self, queue: Queue, origin: Publication, bodies: list[bytes], level: int, size: int
     ) -> None:
-        """Write charged messages to the log. They enter the queue when they are stored."""
+        """Write charged messages to the log. They enter the queue when they are stored.
+
+        Those of a temporary queue are not written, but enter when their atomic group is stored.
+        """
         sender = origin.sender if origin.is_stored else None
         must_retry, transient = sender is None, not origin.is_stored
         quota = origin.quota
         head = _line(quota) + head_lines(origin.head)
-        stake = Stake(quota, stored_cost(len(head), 1, 0))
+        stake = Stake(quota, stored_cost(len(head), 1, 0)) if queue.place else None
         arrival = ArrivalEffect(
             self,
             queue=queue,
@@ -140,15 +159,16 @@ class Storage:
             client=sender,
         )
         try:
-            arrival.first = self._put(
-                queue.place,
-                origin,
-                bodies,
-                level,
-                head=head,
-                must_retry=must_retry,
-                transient=transient,
-            )
+            if stake is not None:
+                arrival.first = self._put(
+                    queue.place,
+                    origin,
+                    bodies,
+                    level,
+                    head=head,
+                    must_retry=must_retry,
+                    transient=transient,
+                )
             self.log.when_safe(arrival)
         except BaseException:  # a bug: the effect will not release the charge
             arrival.refund()
@@ -164,12 +184,14 @@ class Storage:
         queue.spilling -= not arrival.origin.is_stored
         stake = arrival.stake
         if queue.on_orphan is not None:
-            arrival.refund()
-            self.memory.give_stored(arrival.stored, stake.quota)
+            arrival.give_up()
+            queue.destination.dropped += len(bodies) if stake is None else 0
             return
-        make_room = self.make_room if queue.place.startswith(PLACE) else self.make_durable_room
-        make_room(queue, len(bodies), arrival.size, now)
-        if queue.waiting.is_paging(level) or self._is_deep(queue, arrival.origin):
+        self.make_room(queue, len(bodies), arrival.size, now)
+        if stake is None:
+            first = self.log.take_numbers(len(bodies))
+            self.insert(queue, arrival.origin, bodies, level, size=arrival.size, first=first)
+        elif queue.waiting.is_paging(level) or self._is_deep(queue, arrival.origin):
             arrival.refund()
             queue.put_paged(level, arrival.first, arrival.origin, len(bodies), arrival.size)
             self.charge_paged(queue, level, stake.quota, arrival.stored)
@@ -320,20 +342,32 @@ class Storage:
         if page is None:
             queue.host.mark(queue)
             return
+        self.note_lost(queue, level, page.lost)
         messages: list[Message] = []
         for run in page.runs:
             messages += self.messages(request, run, paged.last)
+        missing = paged.count - len(messages)
         paged.after = page.next
         # More may have been paged out since the request.
         is_last = page.is_last and request.last == paged.last
-        is_last |= page.next >= paged.last or len(messages) >= paged.count
-        self.lost += page.lost
+        is_last |= page.next >= paged.last or missing <= 0
         for message in messages:
             origin, size = message.publication, len(message.body)
             force(self.memory, origin.head, 1, size, origin.quota)
             if origin.stake is not None:  # pragma: no branch (set by _origin)
                 paged.uncharge(self.memory, origin.stake.quota, size + origin.stake.each)
         queue.load(level, messages, is_last)
+        if is_last and not 0 <= missing <= paged.lost:
+            state = f"{missing} counted ones are not in it, of which {paged.lost} may be damaged"
+            # The queue has what there is, and goes on: it is not named alone, which would pause it.
+            raise BrokenInvariant("queue-counts", state, f"the stored messages of {queue.name}")
+
+    def note_lost(self, queue: Queue, level: int, count: int) -> None:
+        """Note messages of a queue's level that are damaged in the store."""
+        self.lost += count
+        paged = queue.waiting.paging(level)
+        if paged is not None:
+            paged.lost += count
 
     def messages(self, request: PageRead, run: "Stored", last: int) -> list[Message]:
         """Return the messages of a run that was read back, up to id ``last``.
@@ -342,7 +376,7 @@ class Storage:
         """
         level, origin = request.level, self.origin(request.queue, run)
         if origin is None:
-            self.lost += len(run.ids)
+            self.note_lost(request.queue, level, len(run.ids))
             return []
         origin.quota = request.reader  # this copy is not shared yet
         found = self.made(request.queue, origin, run, level, last)
@@ -379,6 +413,7 @@ class Storage:
         if page is None:
             self.look(queue, level, after, last, shown)
             return
+        self.note_lost(queue, level, page.lost)
         found: list[Message] = []
         for run in page.runs:
             origin = self.origin(queue, run)

@@ -1,6 +1,7 @@
 """Wildcard consumers and their queues: joining, leaving and searching in pieces."""
 
 from collections.abc import Iterator, Sequence
+from contextlib import ExitStack
 
 from attrs import define, field
 
@@ -147,12 +148,13 @@ class WildcardQueues:
 
     def detach(self, consumer: Consumer, count: int) -> None:
         """Detach ``consumer`` from up to ``count`` of its queues."""
-        for _ in range(min(count, len(consumer.queues))):
-            queue, _ = consumer.queues.popitem()
-            queue.detach(consumer)
+        left = [consumer.queues.popitem()[0] for _ in range(min(count, len(consumer.queues)))]
         returned = max(0, consumer.joined - len(consumer.queues))
         consumer.joined -= returned
         self.memory.give_table(JOIN_BYTES * returned, consumer.subscription.quota)
+        with ExitStack() as stack:  # calls all of them, though one fails
+            for queue in reversed(left):
+                stack.callback(queue.detach, consumer)
 
     def walk(self, text: str, pattern: Pattern) -> Iterator[Queue | None]:
         """Yield the queues that a wildcard matches, in order of name, and None for other names.

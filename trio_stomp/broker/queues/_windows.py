@@ -13,13 +13,7 @@ from typing import TYPE_CHECKING
 from attrs import define, field
 
 from trio_stomp.broker.delivery import NEVER
-from trio_stomp.broker.queues._message import (
-    LEVELS,
-    MESSAGE_OVERHEAD_BYTES,
-    Message,
-    force,
-    refund,
-)
+from trio_stomp.broker.queues._message import LEVELS, MESSAGE_OVERHEAD_BYTES, Message, force, refund
 from trio_stomp.broker.queues._queue import LOW_COUNT, SWEEP_S, Queue
 from trio_stomp.broker.queues._scan_positions import Taken, Window
 
@@ -89,7 +83,7 @@ class Windows:
         if page is None:
             self.end(queue)
             return
-        self.storage.lost += page.lost
+        self.storage.note_lost(queue, window.level, page.lost)
         window.upto = last if page.is_last else min(page.next, last)
         runs = page.runs
         window.charged = sum(

@@ -34,6 +34,8 @@ class DueSender:
     committer: "TransactionCommitter"
     lost: int = 0
     """Messages that could not be sent, however long they waited."""
+    _has_told: bool = False
+    """The log has the first message that waits for its user's share."""
 
     def send(self, item: "Scheduled", run: "FrameRun", now: float) -> int:
         """Send scheduled messages as far as there is room.
@@ -58,14 +60,19 @@ class DueSender:
     def refused(self, item: "Scheduled", run: "FrameRun", error: ProtocolError, now: float) -> int:
         """Return how many messages of a refused run need no other attempt.
 
-        One that no queue can ever hold becomes a dead letter, or is lost, which is logged once.
+        One that the queue or its user's share can never hold becomes a dead letter, or is lost. The
+        log has the first that is lost, and the first that waits for its user's share.
         """
         count, body = len(run.bodies), run.bodies[0]
         if isinstance(error, QueueFull):
             queue, cost = error.queue, cost_alone(item.head, 1, len(body))
             never_fits = self.publisher.to_queues.overflow.never_fits
-            if count > 1 or queue is None or not never_fits(queue, len(body), cost):
+            if count > 1 or not (error.lasts or never_fits(queue, len(body), cost)):
+                if error.is_by_quota and not self._has_told:
+                    self._has_told = True
+                    self.publisher.warn(f"a scheduled message is due, and waits: {error}")
                 return error.done
+            # Of a composite SEND too there is one dead letter: it is sent to all or to none.
             if self._bury(item, queue, body, now):
                 return 1
         elif error.reason in _ROOM:
@@ -80,7 +87,8 @@ class DueSender:
         options = self.publisher.plan(None, item.head)[1].options
         level = options.priority if options is not None else PRIORITY_DEFAULT
         origin = Publication(queue.destination, item.head, [], now, NEVER, quota=item.quota)
-        message = Message(0, origin, body, level, stored=bool(item.ids))
+        number = item.numbers[item.done]
+        message = Message(number, origin, body, level, stored=number if item.ids else 0)
         return self.publisher.queues.dead_letter(queue, message, DeadLetterReason.OVERFLOW, now)
 
     def is_long(self, quota: "Quota | None", run: "FrameRun") -> bool:

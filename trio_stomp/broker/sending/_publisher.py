@@ -94,9 +94,8 @@ class Publisher:
     """Logs a warning to the operator."""
 
     def __attrs_post_init__(self) -> None:
-        streams, overflow = self.to_topics.streams, self.to_queues.overflow
         self.questions = StreamQueries(
-            self.dialect, self.destinations, streams, overflow, self.send_for
+            self.dialect, self.destinations, self.to_topics.streams, self.send_for
         )
 
     def plan(self, client: Client | None, head: Head) -> tuple[Head, SendPlan]:
@@ -237,10 +236,7 @@ class Publisher:
         return len(bodies), combined(outcomes)
 
     def check_copies(
-        self,
-        destinations: Iterable[Destination],
-        options: SendOptions | None,
-        bodies: list[bytes],
+        self, destinations: Iterable[Destination], options: SendOptions | None, bodies: list[bytes]
     ) -> None:
         """Raise ``MustCommit`` if a SEND outside of a COMMIT needs very many stored copies.
 
@@ -430,16 +426,13 @@ class Publisher:
             publication.is_stored = self.log is not None
             if self.log is None:
                 self._note_volatile(destination)
-        is_atomic = self.to_topics.is_atomic
         if destination.kind is Kind.QUEUE:
             if is_orphan(client, destination):
                 self._count(destination, bodies, received_at, now)
                 return len(bodies), self.to_topics.drop(publication)
-            if is_atomic and destination.private and self.log is not None:
-                self._count(destination, bodies, received_at, now)
-                return len(bodies), self.to_queues.enqueue_later(self.log, publication)
-            publication.is_stored |= is_atomic
-            taken = self.log.stored if self.log and publication.is_stored else IN_MEMORY
+            publication.is_stored |= self.to_topics.is_atomic
+            is_kept = publication.is_stored and not destination.private
+            taken = self.log.stored if self.log and is_kept else IN_MEMORY
             done, outcome = self.to_queues.enqueue(publication, taken, now)
             self._count(
                 destination, bodies[:done] if done < len(bodies) else bodies, received_at, now

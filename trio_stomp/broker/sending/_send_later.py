@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING
 
 from attrs import define
 
-from trio_stomp.broker.headers import ELSEWHERE, IN_MEMORY, Removal, SendOutcome
+from trio_stomp.broker.headers import ELSEWHERE, IN_MEMORY, NOTHING, Removal, SendOutcome
 from trio_stomp.broker.sending._duplicates import id_of
 
 if TYPE_CHECKING:
@@ -61,10 +61,11 @@ class SendLater:
             return count, self.scheduler.end(client, plan.schedule)
         name = id_of(client, plan.options)
         destination = self.destinations.ensure(plan.names[0], quota)
+        window = duplicates.window_outcome(destination) if name else NOTHING
         # Check now: the repetitions of a scheduled message are no duplicates.
         outcome = duplicates.find(client, destination, name) if name else None
         if outcome is not None:
-            return count, outcome
+            return count, outcome | window
         if name:
             duplicates.check_room(quota, destination, name)
         survives = log is not None and (is_atomic or destination.stores(plan.options))
@@ -82,4 +83,4 @@ class SendLater:
         if name:
             duplicates.remember(client, quota, destination, name, is_stored=survives)
         stored = log.stored if log is not None and survives else IN_MEMORY
-        return count, stored | SendOutcome(job=job)
+        return count, stored | SendOutcome(job=job) | window

@@ -1,19 +1,12 @@
 """SENDs to queues: messages are enqueued as far as there is room."""
 
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 
 from attrs import define
 
-from trio_stomp.base import MemoryBudget, Quota
+from trio_stomp.base import Quota
 from trio_stomp.broker.delivery import Client, Destination, Publication
-from trio_stomp.broker.durability import Callback, Log
-from trio_stomp.broker.headers import (
-    DROPPED,
-    IN_MEMORY,
-    PRIORITY_DEFAULT,
-    SendOutcome,
-    of_run,
-)
+from trio_stomp.broker.headers import DROPPED, PRIORITY_DEFAULT, SendOutcome, of_run
 from trio_stomp.broker.names import Kind
 from trio_stomp.broker.queues import Admission, Overflow, QueueBook, QueueFull, head_lines
 from trio_stomp.broker.sending._temporary import is_orphan
@@ -23,16 +16,10 @@ from trio_stomp.store import stored_cost
 
 @define(eq=False, repr=False)
 class QueueSender:
-    """Puts messages into queues.
+    """Puts messages into queues."""
 
-    Args:
-      drop: Drops messages to a temporary queue whose connection has gone.
-    """
-
-    memory: MemoryBudget
     queues: QueueBook
     overflow: Overflow
-    drop: Callable[[Publication], SendOutcome]
 
     def check_room(
         self,
@@ -126,15 +113,3 @@ class QueueSender:
             error.done, error.outcome = len(outcomes), of_run(outcomes)
             raise
         return len(outcomes), of_run(outcomes)
-
-    def enqueue_later(self, log: Log, publication: Publication) -> SendOutcome:
-        """Put a run into a temporary queue once its atomic group is stored."""
-
-        def enqueue(at: float) -> None:
-            if is_orphan(publication.sender, publication.destination):
-                self.drop(publication)
-            else:
-                self.overflow.send_quietly(lambda: self.enqueue(publication, IN_MEMORY, at)[0])
-
-        log.when_safe(Callback(publication.sender, enqueue))
-        return IN_MEMORY

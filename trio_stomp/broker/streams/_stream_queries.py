@@ -1,6 +1,7 @@
 """Requests for the bounds of a stream: SENDs to its name."""
 
 from collections.abc import Callable
+from contextlib import suppress
 
 from attrs import define
 
@@ -8,7 +9,6 @@ from trio_stomp.base import ProtocolError, Quota
 from trio_stomp.broker.delivery import Publication
 from trio_stomp.broker.headers import Dialect, SendOptions
 from trio_stomp.broker.names import STREAM, check_sendable
-from trio_stomp.broker.queues import Overflow
 from trio_stomp.broker.routing import Destinations
 from trio_stomp.broker.streams._streams import Streams
 from trio_stomp.frames import FrameRun, Head
@@ -22,14 +22,12 @@ class StreamQueries:
       dialect: The dialect of the broker.
       destinations: All destinations.
       streams: All streams.
-      overflow: Sends without raising.
       send: Sends a run of the broker, charged to a quota. Returns the number of messages accepted.
     """
 
     dialect: Dialect
     destinations: Destinations
     streams: Streams
-    overflow: Overflow
     send: Callable[[FrameRun, Quota | None, float], int]
 
     def check(self, name: str, options: SendOptions | None) -> None:
@@ -58,4 +56,5 @@ class StreamQueries:
         fields = (("destination", options.reply_to), ("content-type", "application/json"), *headers)
         bodies = [body] * len(publication.bodies)
         run = FrameRun(Head("SEND", fields, len(body), options.reply_to), bodies, [])
-        self.overflow.send_quietly(lambda: self.send(run, publication.quota, now))
+        with suppress(ProtocolError):
+            self.send(run, publication.quota, now)

@@ -1,7 +1,7 @@
 """All streams: creation by policy, appends, readers, retention."""
 
 import json
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -58,14 +58,35 @@ class StreamAppended(WrittenAgain):
     stream: Stream
     run: StreamRun
     is_urgent: bool
+    log: Log
     client: "Client | None" = None
+
+    def write(self) -> None:
+        """Write the messages to the store."""
+        run, lines = self.run, head_lines(self.run.head)
+        record = Append(self.name, run.first, lines, run.bodies, run.written_ms)
+        self.log.write(record, size=run.size, is_urgent=self.is_urgent)
+        self.log.when_safe(self)
+        self.stream.coming = run.end
+
+    def take_back(self) -> None:
+        """Implement ``WrittenAgain.take_back``."""
+        self.stream.coming = self.run.first
+
+    def write_again(self) -> None:
+        """Implement ``WrittenAgain.write_again``."""
+        if self.client is None:
+            run = self.run
+            if run.first != self.stream.coming:
+                run = StreamRun(self.stream.coming, run.head, run.bodies, run.written_ms)
+            StreamAppended(self.name, self.stream, run, self.is_urgent, self.log).write()
 
     def commit(self, _now: float) -> None:
         """Implement ``Effect.commit``."""
         self.stream.show(self.run)
 
     def withdraw(self, now: float) -> None:
-        """Implement ``Effect.withdraw``. ``Streams.again`` reuses the offsets."""
+        """Implement ``Effect.withdraw``. ``take_back`` frees the offsets."""
 
 
 @define(eq=False, repr=False)
@@ -183,33 +204,10 @@ class Streams:
         run = StreamRun(stream.coming, head, bodies, stream.stamped_ms)
         if self.log is None:
             stream.show(run)
+            stream.coming = run.end
         else:
-            self._write(self.log, StreamAppended(stream.name, stream, run, is_urgent, sender))
-        stream.coming = run.end
+            StreamAppended(stream.name, stream, run, is_urgent, log=self.log, client=sender).write()
         return run.first
-
-    def _write(self, log: Log, effect: StreamAppended) -> None:
-        run = effect.run
-        lines = head_lines(run.head)
-        record = Append(effect.stream.name, run.first, lines, run.bodies, run.written_ms)
-        log.write(record, size=run.size, is_urgent=effect.is_urgent)
-        log.when_safe(effect)
-
-    def again(self, effects: Sequence[WrittenAgain]) -> None:
-        """Write the last messages of streams again, without gaps in offsets.
-
-        Messages with a sender are dropped: it got an ERROR.
-        """
-        interrupted = [each for each in effects if isinstance(each, StreamAppended)]
-        for effect in reversed(interrupted):
-            effect.stream.coming = effect.run.first
-        for effect in interrupted:
-            if effect.client is None and self.log is not None:
-                run, stream = effect.run, effect.stream
-                if run.first != stream.coming:
-                    run = StreamRun(stream.coming, run.head, run.bodies, run.written_ms)
-                stream.coming = run.end
-                self._write(self.log, StreamAppended(stream.name, stream, run, effect.is_urgent))
 
     # Reading.
 

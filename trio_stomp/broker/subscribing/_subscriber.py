@@ -23,11 +23,7 @@ from trio_stomp.broker.headers import (
 )
 from trio_stomp.broker.names import Kind, base36, compile_pattern
 from trio_stomp.broker.queues import AUTO, STEP, Acknowledger, Consumer, QueueBook
-from trio_stomp.broker.routing import (
-    BrokerEvents,
-    Destinations,
-    FanOut,
-)
+from trio_stomp.broker.routing import BrokerEvents, Destinations, FanOut
 from trio_stomp.broker.selectors import SelectorCompiler
 from trio_stomp.broker.sending import Temporary
 from trio_stomp.broker.streams import Streams
@@ -356,12 +352,26 @@ class Subscriptions:
             self.end(subscription, now)
 
     def end(self, subscription: Subscription, now: float) -> None:
-        """End a subscription. Unacknowledged messages return to their queues, in order."""
+        """End a subscription. Unacknowledged messages return to their queues, in order.
+
+        A bug in one step keeps no other from being done.
+        """
         client = subscription.client
         del client.subscriptions[subscription.key]
         del client.tags[subscription.tag.encode()]
         del self._all[subscription]
         self.copies -= subscription.is_copy
+        try:
+            self._leave(subscription, now)
+        finally:
+            # Break the reference cycle: the garbage collector runs rarely.
+            subscription.consumer = subscription.binding = None
+            self.initial_delivery.end(subscription)
+            refund(self.memory, subscription)
+            self.events.record("unsubscribe", client, destination=subscription.destination)
+
+    def _leave(self, subscription: Subscription, now: float) -> None:
+        """Detach a subscription from its destinations."""
         consumer, binding = subscription.consumer, subscription.binding
         if not isinstance(consumer, Consumer):
             for name, pattern in subscription.targets:
@@ -373,10 +383,7 @@ class Subscriptions:
         elif isinstance(binding, Binding):
             self.bindings.leave(consumer, binding, now)
         else:
-            self.queues.leave(consumer)
-            self.acknowledger.return_all(consumer, now)
-        # Break the reference cycle: the garbage collector runs rarely.
-        subscription.consumer = subscription.binding = None
-        self.initial_delivery.end(subscription)
-        refund(self.memory, subscription)
-        self.events.record("unsubscribe", client, destination=subscription.destination)
+            try:
+                self.queues.leave(consumer)
+            finally:
+                self.acknowledger.return_all(consumer, now)

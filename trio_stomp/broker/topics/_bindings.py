@@ -141,10 +141,12 @@ class Bindings:
         """
         if binding.queue not in consumer.queues:
             return  # it was taken over
-        binding.queue.detach(consumer)
-        self.acknowledger.return_all(consumer, now)
-        if not binding.durable and not binding.queue.consumers:
-            self._end(binding, now)
+        try:
+            binding.queue.detach(consumer)
+        finally:
+            self.acknowledger.return_all(consumer, now)
+            if not binding.durable and not binding.queue.consumers:
+                self._end(binding, now)
 
     def end_durable(self, binding: Binding, now: float) -> None:
         """Delete a durable subscription and its messages."""
@@ -478,6 +480,7 @@ class Bindings:
         destination.rotation += 1
         if not isinstance(member, Subscription):
             assert isinstance(member, Binding)
+            message.stored = 0  # its record, of the other member, has ended
             message.publication = message.publication.of(member.quota)
             head, size = message.publication.head, len(message.body)
             if charge(self.memory, head, 1, size, member.quota):

@@ -7,12 +7,7 @@ from typing import Any
 
 from trio_stomp._version import __version__
 from trio_stomp.cli import _main
-from trio_stomp.cli._tool import (
-    WELL,
-    CannotDo,
-    Parser,
-    make_tool_parser,
-)
+from trio_stomp.cli._tool import WELL, CannotDo, Parser, make_tool_parser
 
 NAME = "completion"
 SHELLS = ("bash", "zsh", "tcsh", "fish")

@@ -15,7 +15,6 @@ from trio_stomp.broker import DestinationPolicy
 from trio_stomp.cli._arguments import Arguments, parse
 from trio_stomp.cli.aliases import imported
 from trio_stomp.config import (
-    Change,
     Configuration,
     Given,
     OptionSpec,
@@ -270,17 +269,13 @@ def _diff(given: argparse.Namespace, _: Sequence[str]) -> int:
     # Compare files only: a variable would hide their differences.
     found = changes(load(given.old).settings, load(given.new).settings)
     for change in found:
-        print(f"{_effect(change)}  {change}")
+        print(f"{'live   ' if change.is_live else 'restart'}  {change}")
     restarts = sum(not change.is_live for change in found)
     if not found:
         print("nothing differs")
     elif restarts:
         print(f"{restarts} of {len(found)} differences require a restart")
     return NEEDS_RESTART if restarts else WELL
-
-
-def _effect(change: Change) -> str:
-    return "live   " if change.is_live else "restart"
 
 
 # import

@@ -5,11 +5,7 @@ import trio
 from trio_stomp.cli._log import set_up_log
 from trio_stomp.cli.commands._serve import CannotStart
 from trio_stomp.cli.commands._serve import run as serve_until_signal
-from trio_stomp.cli.process import (
-    raise_file_limit,
-    set_up_garbage_collection,
-    set_up_threads,
-)
+from trio_stomp.cli.process import raise_file_limit, set_up_garbage_collection, set_up_threads
 from trio_stomp.config import Settings
 
 

@@ -107,9 +107,7 @@ def _failed(error: BaseException, code: int) -> int:
 
 
 async def run(
-    settings: Settings,
-    warning: str | None = None,
-    reread: Callable[[], Settings] | None = None,
+    settings: Settings, warning: str | None = None, reread: Callable[[], Settings] | None = None
 ) -> None:
     """Serve until a signal stops the broker.
 

@@ -162,9 +162,7 @@ def _report(given: argparse.Namespace) -> None:
     from trio_stomp.spark.running import make_report
 
     thresholds = Thresholds(
-        saturated=given.saturated,
-        memory_bytes=given.memory_limit_mib * MIB,
-        fds=given.max_fds,
+        saturated=given.saturated, memory_bytes=given.memory_limit_mib * MIB, fds=given.max_fds
     )
     days = {"first": given.first, "last": given.last}
     print(make_report(given.root, thresholds, **days, broker=given.broker, html=given.html))
@@ -186,11 +184,5 @@ def _demo(given: argparse.Namespace) -> None:
 
 
 RUN: Mapping[str, Callable[[argparse.Namespace], None]] = MappingProxyType(
-    {
-        "once": _follow,
-        "watch": _follow,
-        "report": _report,
-        "notebook": _notebook,
-        "demo": _demo,
-    }
+    {"once": _follow, "watch": _follow, "report": _report, "notebook": _notebook, "demo": _demo}
 )

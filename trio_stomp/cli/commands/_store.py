@@ -16,14 +16,7 @@ from trio_stomp.cli._tool import (
     printable,
     show_json,
 )
-from trio_stomp.store import (
-    StoreError,
-    compact,
-    export_from,
-    import_to,
-    inspect,
-    verify,
-)
+from trio_stomp.store import StoreError, compact, export_from, import_to, inspect, verify
 
 NAME = "store"
 WELL, DAMAGED, BAD_OPTION = 0, 1, 2

@@ -72,11 +72,7 @@ def _work(given: argparse.Namespace) -> None:
     if given.once or not (given.compact or given.raw_max_age):
         _follow(given, store)
     if given.raw_max_age:
-        _say(
-            given,
-            "dropped",
-            days=drop_raw(store, given.raw_max_age, messages=given.table),
-        )
+        _say(given, "dropped", days=drop_raw(store, given.raw_max_age, messages=given.table))
     if given.compact:
         for made in compact(store):
             if made.removed or made.deleted:

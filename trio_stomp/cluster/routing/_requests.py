@@ -11,11 +11,7 @@ from trio_stomp.cluster.routing._encoder import Routed
 from trio_stomp.cluster.routing._owners import INTERNAL, Owners
 from trio_stomp.cluster.routing._placement import REQUESTS, Placement, mark
 from trio_stomp.cluster.routing._route import Awaited, Route
-from trio_stomp.frames import (
-    FrameRun,
-    Head,
-    Headers,
-)
+from trio_stomp.frames import FrameRun, Head, Headers
 from trio_stomp.protocol import Acked, Committed, Received, Subscribed, Unsubscribed
 
 

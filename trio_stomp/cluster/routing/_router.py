@@ -12,18 +12,13 @@ from trio_stomp.base import CloseReason, RemoteError, noop
 from trio_stomp.broker import Broker, BrokerEvent, Client
 from trio_stomp.broker.headers import add_origin
 from trio_stomp.cluster._gate import Gate
-from trio_stomp.cluster.routing._frames import (
-    Piece,
-    receipt_id,
-)
+from trio_stomp.cluster.routing._frames import Piece, receipt_id
 from trio_stomp.cluster.routing._owners import INTERNAL, Owners
 from trio_stomp.cluster.routing._placement import Placement
 from trio_stomp.cluster.routing._requests import Requests
 from trio_stomp.cluster.routing._route import Awaited, Route
 from trio_stomp.cluster.routing._upstream import Upstream
-from trio_stomp.frames import (
-    FrameRun,
-)
+from trio_stomp.frames import FrameRun
 from trio_stomp.protocol import (
     Acked,
     Committed,
@@ -133,11 +128,7 @@ class Router(Broker):
             self._regulate(route)
 
     def forget(
-        self,
-        client: Client,
-        reason: CloseReason,
-        now: float,
-        forgotten: Callable[[], None] = noop,
+        self, client: Client, reason: CloseReason, now: float, forgotten: Callable[[], None] = noop
     ) -> None:
         """Release a client whose connection has ended, once its DISCONNECT is confirmed."""
         route = self.routes.get(client)

@@ -23,14 +23,7 @@ from pyspark.sql.types import StructType
 
 from trio_stomp.spark._address import DIAG, StreamError
 from trio_stomp.spark._client import Bounds, StreamClient
-from trio_stomp.spark._messages import (
-    COLUMNS,
-    CORRUPT,
-    EPOCH,
-    RETENTION,
-    Layout,
-    MessageBuilder,
-)
+from trio_stomp.spark._messages import COLUMNS, CORRUPT, EPOCH, RETENTION, Layout, MessageBuilder
 from trio_stomp.spark._rows import RAW_LAYOUT, RowBuilder
 from trio_stomp.spark.format._format_options import Position, SinkOptions, SourceOptions
 from trio_stomp.spark.format._layout import layout_of

@@ -10,10 +10,7 @@ from trio_stomp.spark._client import Bounds, StreamClient
 from trio_stomp.spark._messages import EPOCH, RETENTION, Layout, MessageBuilder, texts
 from trio_stomp.spark._rows import RowBuilder, heading
 from trio_stomp.spark.lake._store import Store
-from trio_stomp.spark.lake._writer import (
-    MESSAGES,
-    Writer,
-)
+from trio_stomp.spark.lake._writer import MESSAGES, Writer
 
 
 class Drain:

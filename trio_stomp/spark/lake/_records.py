@@ -8,16 +8,7 @@ import pyarrow.compute as pc
 from attrs import frozen
 
 from trio_stomp.base import PAGE, PREFIX, Field, Table
-from trio_stomp.spark._columns import (
-    DATE,
-    IDX,
-    KINDS,
-    MESSAGE,
-    RAW,
-    STORED_AT,
-    columns,
-    schema_of,
-)
+from trio_stomp.spark._columns import DATE, IDX, KINDS, MESSAGE, RAW, STORED_AT, columns, schema_of
 from trio_stomp.spark._json import objects
 from trio_stomp.spark._types import type_of
 

@@ -6,13 +6,7 @@ from datetime import UTC, date, datetime
 from pathlib import Path
 
 from trio_stomp.spark._analysis import Thresholds
-from trio_stomp.spark._results import (
-    SOURCES,
-    analyse,
-    days_with_tables,
-    directory,
-    read_results,
-)
+from trio_stomp.spark._results import SOURCES, analyse, days_with_tables, directory, read_results
 from trio_stomp.spark._session import is_launched, open_session
 from trio_stomp.spark.lake import LakeError, open_store
 from trio_stomp.spark.reporting import report

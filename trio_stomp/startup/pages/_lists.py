@@ -29,6 +29,11 @@ Record = dict[str, Any]
 Key = Callable[[Record], Any]
 
 
+def _none(_: Record) -> int:
+    """Return the key of lists whose order no field has: one part comes after the other."""
+    return 0
+
+
 def _most(*names: str) -> Key:
     """Return the key of an order by the sum of some fields, greatest first."""
     return lambda record: -sum([record[name] or 0 for name in names])
@@ -36,11 +41,6 @@ def _most(*names: str) -> Key:
 
 def _by(name: str) -> Key:
     return lambda record: record[name]
-
-
-def _none(_: Record) -> int:
-    """Return the key of lists whose order no field has: one part comes after the other."""
-    return 0
 
 
 @frozen
@@ -204,11 +204,8 @@ class MergedList:
     places: Sequence[tuple[Place, object]]
     request: HttpRequest
     max_body_bytes: int = 0
-
-    @property
-    def rights(self) -> Sequence[tuple[Action, str]]:
-        """Implement ``WebOperation.rights``: each broker checks them for the user."""
-        return ()
+    rights: Sequence[tuple[Action, str]] = ()
+    """Each broker checks them for the user."""
 
     async def run(self, identity: Identity, send: Send, _body: bytes) -> None:
         """Implement ``WebOperation.run``."""

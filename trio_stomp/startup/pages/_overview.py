@@ -13,14 +13,7 @@ from attrs import frozen
 from trio_stomp.base import Identity
 from trio_stomp.broker import Action
 from trio_stomp.server import Send
-from trio_stomp.startup.pages._exchange import (
-    Absent,
-    Partition,
-    Place,
-    as_get,
-    ask_all,
-    with_query,
-)
+from trio_stomp.startup.pages._exchange import Absent, Partition, Place, as_get, ask_all, with_query
 from trio_stomp.startup.pages._lists import HEADERS
 from trio_stomp.transport import HttpRequest, encode_response
 
@@ -59,11 +52,8 @@ class WholeOverview:
     nodes: Sequence[Place]
     request: HttpRequest
     max_body_bytes: int = 0
-
-    @property
-    def rights(self) -> Sequence[tuple[Action, str]]:
-        """Implement ``WebOperation.rights``: each broker checks them for the user."""
-        return ()
+    rights: Sequence[tuple[Action, str]] = ()
+    """Each broker checks them for the user."""
 
     async def run(self, identity: Identity, send: Send, _body: bytes) -> None:
         """Implement ``WebOperation.run``.

@@ -284,11 +284,8 @@ class Relayed:
     request: HttpRequest
     place: Place
     max_body_bytes: int
-
-    @property
-    def rights(self) -> Sequence[tuple[Action, str]]:
-        """Implement ``WebOperation.rights``: the broker checks them for the user."""
-        return ()
+    rights: Sequence[tuple[Action, str]] = ()
+    """The broker checks them for the user."""
 
     async def run(self, identity: Identity, send: Send, body: bytes) -> None:
         """Implement ``WebOperation.run``.
@@ -317,11 +314,8 @@ class OfSession:
     peers: Sequence[Peer]
     subscriptions: MergedList | None = None
     max_body_bytes: int = 0
-
-    @property
-    def rights(self) -> Sequence[tuple[Action, str]]:
-        """Implement ``WebOperation.rights``: each node checks them for the user."""
-        return ()
+    rights: Sequence[tuple[Action, str]] = ()
+    """Each node checks them for the user."""
 
     async def run(self, identity: Identity, send: Send, _body: bytes) -> None:
         """Implement ``WebOperation.run``.

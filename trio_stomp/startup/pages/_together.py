@@ -43,11 +43,8 @@ class Together:
     rehearsal: Asked = ()
     shown: Callable[[Record], Shown] = as_json
     max_body_bytes: int = 0
-
-    @property
-    def rights(self) -> Sequence[tuple[Action, str]]:
-        """Implement ``WebOperation.rights``: each broker checks them for the user."""
-        return ()
+    rights: Sequence[tuple[Action, str]] = ()
+    """Each broker checks them for the user."""
 
     async def run(self, identity: Identity, send: Send, body: bytes) -> None:
         """Implement ``WebOperation.run``.

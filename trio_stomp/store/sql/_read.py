@@ -68,8 +68,7 @@ _STREAMED = (
     .order_by(_STREAM.stream_offset)
 )
 _WRITTEN = sql.select(_STREAM.written_at).where(
-    _STREAM.stream_id == sql.bindparam("stream"),
-    _STREAM.stream_offset == sql.bindparam("offset"),
+    _STREAM.stream_id == sql.bindparam("stream"), _STREAM.stream_offset == sql.bindparam("offset")
 )
 
 
@@ -176,10 +175,7 @@ def read_stream(
 
 
 def _end(
-    connection: sql.Connection,
-    sizes: sql.Executable,
-    part: Mapping[str, object],
-    limit_bytes: int,
+    connection: sql.Connection, sizes: sql.Executable, part: Mapping[str, object], limit_bytes: int
 ) -> tuple[int, bool]:
     """Return the last id or offset to read, and whether it is the last of all.
 

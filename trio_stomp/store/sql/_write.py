@@ -50,10 +50,7 @@ class Written:
 
 
 def write(
-    writer: sql.Connection,
-    database: Database,
-    changes: Changes,
-    streams: Mapping[str, StreamEntry],
+    writer: sql.Connection, database: Database, changes: Changes, streams: Mapping[str, StreamEntry]
 ) -> Written:
     """Apply changes within the writer's transaction, and return their result."""
     deleted = _delete(writer, database, changes)

@@ -108,10 +108,7 @@ def _content(found: Found) -> tuple[Copy | Small, str]:
     rows = [
         (id, body, deliveries)
         for id, body, deliveries in zip(
-            run.ids,
-            run.bodies(found),
-            run.deliveries or (0,) * len(run.ids),
-            strict=True,
+            run.ids, run.bodies(found), run.deliveries or (0,) * len(run.ids), strict=True
         )
         if id not in bad
     ]

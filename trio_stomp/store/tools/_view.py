@@ -5,13 +5,7 @@ import os
 from collections.abc import Sequence
 from typing import Protocol
 
-from trio_stomp.store._port import (
-    Page,
-    Progress,
-    Recovered,
-    StoreError,
-    Streamed,
-)
+from trio_stomp.store._port import Page, Progress, Recovered, StoreError, Streamed
 from trio_stomp.store.disk import OsFiles
 from trio_stomp.store.journal import Shared, list_segments, replay, summarize
 from trio_stomp.store.streams import Streams

@@ -190,11 +190,7 @@ def accept_websocket(request: HttpRequest) -> Upgrade:
 
 
 def encode_response(
-    status: int,
-    headers: Sequence[tuple[str, str]],
-    body: bytes | None,
-    *,
-    head_only: bool = False,
+    status: int, headers: Sequence[tuple[str, str]], body: bytes | None, *, head_only: bool = False
 ) -> bytes:
     """Return an encoded response, after which the connection is closed.
 

@@ -9,14 +9,7 @@ cluster.
 Spec: HAProxy's proxy-protocol.txt, revision 2020/03/05, sections 2.1 and 2.2.
 """
 
-from ipaddress import (
-    IPv4Address,
-    IPv4Network,
-    IPv6Address,
-    IPv6Network,
-    ip_address,
-    ip_network,
-)
+from ipaddress import IPv4Address, IPv4Network, IPv6Address, IPv6Network, ip_address, ip_network
 from struct import Struct
 
 import trio
@@ -47,9 +40,7 @@ class ProxyError(RemoteError):
 
     def __init__(self, message: str) -> None:
         super().__init__(
-            "bad-proxy-header",
-            f"bad PROXY header: {message}",
-            reason=CloseReason.BAD_PROXY_HEADER,
+            "bad-proxy-header", f"bad PROXY header: {message}", reason=CloseReason.BAD_PROXY_HEADER
         )
 
 

@@ -21,11 +21,7 @@ CIPHERS = "ECDHE+AESGCM:ECDHE+CHACHA20"
 """Ciphers for TLS 1.2, with forward secrecy and AEAD, as all ciphers of TLS 1.3 have."""
 EXPIRY_WARNING_S = 14 * 24 * 3600.0
 
-_VERIFY = {
-    "off": ssl.CERT_NONE,
-    "optional": ssl.CERT_OPTIONAL,
-    "required": ssl.CERT_REQUIRED,
-}
+_VERIFY = {"off": ssl.CERT_NONE, "optional": ssl.CERT_OPTIONAL, "required": ssl.CERT_REQUIRED}
 MINIMUM = {"1.2": ssl.TLSVersion.TLSv1_2, "1.3": ssl.TLSVersion.TLSv1_3}
 
 _SHORT_NAMES = {
@@ -105,7 +101,7 @@ class TlsBox:
     """The context for new connections, which can be reloaded. Existing connections keep theirs.
 
     Args:
-      certificate, key, client_ca, client_certificates, client_crl, minimum: as
+      certificate, key, client_crl, others: as
         ``make_server_context``.
 
     Raises:
@@ -115,25 +111,12 @@ class TlsBox:
     __slots__ = ("_client_crl", "_files", "_load", "context")
 
     def __init__(
-        self,
-        certificate: str,
-        key: str = "",
-        *,
-        client_ca: str = "",
-        client_certificates: str = "off",
-        client_crl: str = "",
-        minimum: str = "1.2",
+        self, certificate: str, key: str = "", *, client_crl: str = "", **others: str
     ) -> None:
         self._files = (certificate, key)
         self._client_crl = client_crl
         self._load: Callable[[], ssl.SSLContext] = partial(
-            make_server_context,
-            certificate,
-            key,
-            client_ca=client_ca,
-            client_certificates=client_certificates,
-            client_crl=client_crl,
-            minimum=minimum,
+            make_server_context, certificate, key, client_crl=client_crl, **others
         )
         self.context = self._load()
 

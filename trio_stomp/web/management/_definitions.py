@@ -147,7 +147,6 @@ class Definitions:
 
         return Stepwise(
             server=self.server,
-            manager=manager,
             query=query,
             rights=ADMIN,
             begin=begin,

@@ -99,7 +99,6 @@ class History:
 
         return Stepwise(
             server=self.server,
-            manager=self.manager,
             query=query,
             rights=WATCH,
             begin=begin,

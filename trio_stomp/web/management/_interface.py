@@ -19,10 +19,7 @@ from trio_stomp.web.management._settings import SettingRequests
 from trio_stomp.web.management._streams import StreamRequests
 from trio_stomp.web.management._subscriptions import SubscriptionLists
 from trio_stomp.web.management._views import Views
-from trio_stomp.web.management.requests import (
-    Endpoint,
-    document,
-)
+from trio_stomp.web.management.requests import Endpoint, document
 
 if TYPE_CHECKING:
     from trio_stomp.diag import Figures

@@ -95,6 +95,7 @@ class Leftovers:
 
     def endpoints(self) -> Iterator[Endpoint]:
         """Yield the requests."""
+        post = partial(Endpoint, method="POST")
         lists = partial(Endpoint, right=OWN, rights=self._listing)
         answer = listed("schedules", SCHEDULE)
         yield lists(
@@ -119,34 +120,31 @@ class Leftovers:
             answer=listed("last_values", LAST_VALUE),
             build=self.last_values,
         )
-        yield Endpoint(
+        yield post(
             name=CANCEL,
             summary="Cancel scheduled messages.",
             right=OWNER_OR_ADMIN,
             parameters=(IDS,),
             answer={"cancelled": COUNT},
             errors=("invalid-schedule",),
-            method="POST",
             operate=self.cancel,
         )
-        yield Endpoint(
+        yield post(
             name=END,
             summary="End a durable subscription with its messages.",
             right=OWNER_OR_ADMIN,
             parameters=(DURABLE, CLIENT_ID, OWNER, DESTINATION),
             answer={"name": TEXT, "ended": COUNT},
             errors=("no-such-subscription", "ambiguous-subscription"),
-            method="POST",
             operate=self.end,
         )
-        yield Endpoint(
+        yield post(
             name=CLEAR,
             summary="Remove the last value of a topic. Its subscribers get no message.",
             right="send at the topic",
             parameters=(TOPIC,),
             answer={"destination": TEXT, "cleared": COUNT},
             errors=OF_DESTINATIONS,
-            method="POST",
             operate=self.clear,
         )
 
@@ -225,7 +223,6 @@ class Leftovers:
         """Return the operation that cancels scheduled messages by their ids."""
         return Stepwise(
             server=self.server,
-            manager=self.manager,
             query=query,
             rights=self._ending(),
             begin=lambda identity, _body: self.manager.left.cancel(query.texts(IDS), identity),
@@ -241,7 +238,6 @@ class Leftovers:
         name = query.text(DURABLE)
         return Stepwise(
             server=self.server,
-            manager=self.manager,
             query=query,
             rights=self._ending(),
             begin=lambda identity, _body: self.manager.left.end_durable(
@@ -266,7 +262,6 @@ class Leftovers:
         topic = destination_of(self.manager, query, TOPIC)
         return Stepwise(
             server=self.server,
-            manager=self.manager,
             query=query,
             rights=[(Action.SEND, topic)],
             begin=lambda _identity, _body: self.manager.left.clear(topic),

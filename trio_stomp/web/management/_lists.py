@@ -121,12 +121,7 @@ DESTINATION_SORT = Word("sort", "the order, greatest first", choices=(*DESTINATI
 KIND = Word("kind", "their kind", choices=(ANY, "topic", "queue", "work-queue", "diag"))
 
 CONNECTION = record_of(schema.CONNECTION, {"pending_bytes": COUNT})
-QUEUE_FIELDS = {
-    "consumers": COUNT,
-    "paused": FLAG,
-    "declared": FLAG,
-    "dead_letters": FLAG,
-}
+QUEUE_FIELDS = {"consumers": COUNT, "paused": FLAG, "declared": FLAG, "dead_letters": FLAG}
 QUEUE_RECORD = record_of(schema.QUEUE)
 """Records of queues have ``QUEUE_FIELDS`` as well; those of parked messages do not."""
 DESTINATION = record_of(schema.DESTINATION, {"latency": LATENCY})
@@ -177,9 +172,7 @@ class Lists:
             connections = yield from chosen(
                 connections, lambda each: self.figures.state(each) == state
             )
-        listing = Listing(
-            "connections", _names_of_connection, self.figures.connection, CONNECTION_ORDERS
-        )
+        listing = Listing("connections", _names_of, self.figures.connection, CONNECTION_ORDERS)
         return (yield from listing.page(query, connections, order, {**head, "state": state}))
 
     def queues(self, query: Query) -> Pieces[Answer]:
@@ -197,14 +190,16 @@ class Lists:
         describe = partial(figures.queue, statistics=statistics)
         record = {**figures.head(), "state": state, "input": describe(None)}
         if state == PARKED:
-            parked = Listing("queues", _names_of_parked, describe, {HELD: _size})
+            parked = Listing(
+                "queues", lambda each: _name_of(each.destination), describe, {HELD: _size}
+            )
             return (yield from parked.page(query, statistics.parked(), order, record))
         queues: list[Queue] = []
         for some in slices(list(statistics.destinations), LOOKS):
             found = map(queue_of, some)
             queues += [each for each in found if each is not None and _is_in(each, state)]
             yield
-        listing = Listing("queues", _names_of_queue, describe, QUEUE_ORDERS)
+        listing = Listing("queues", _name_of, describe, QUEUE_ORDERS)
         return (yield from listing.page(query, queues, order, record))
 
     def destinations(self, query: Query) -> Pieces[Answer]:
@@ -217,24 +212,16 @@ class Lists:
             things = yield from chosen(things, lambda each: each.kind.value == kind)
         describe: Callable[[Destination], Record]
         describe = partial(self.figures.destination, statistics=statistics)
-        listing = Listing("destinations", _names_of_destination, describe, DESTINATION_ORDERS)
+        listing = Listing("destinations", _name_of, describe, DESTINATION_ORDERS)
         record = {**self.figures.head(), "kind": kind, "le_ms": BOUNDS_MS}
         return (yield from listing.page(query, things, order, record))
 
 
-def _names_of_connection(each: Connection) -> tuple[str, ...]:
+def _names_of(each: Connection) -> tuple[str, ...]:
     return each.client.user, each.client.remote, each.client.session_id
 
 
-def _names_of_queue(each: Queue) -> tuple[str, ...]:
-    return (each.name,)
-
-
-def _names_of_parked(each: ParkedDestination) -> tuple[str, ...]:
-    return (each.destination.name,)
-
-
-def _names_of_destination(each: Destination) -> tuple[str, ...]:
+def _name_of(each: Queue | Destination) -> tuple[str, ...]:
     return (each.name,)
 
 

@@ -8,13 +8,7 @@ from typing import TYPE_CHECKING
 from attrs import define, field
 
 from trio_stomp.web._query import Number
-from trio_stomp.web.management.requests import (
-    COUNT,
-    FLAG,
-    TEXT,
-    Record,
-    Schema,
-)
+from trio_stomp.web.management.requests import COUNT, FLAG, TEXT, Record, Schema
 
 if TYPE_CHECKING:
     from trio_stomp.broker import Manager, Message

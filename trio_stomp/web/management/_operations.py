@@ -83,7 +83,7 @@ class MessageOperations:
 
     @property
     def _stepwise(self) -> Callable[..., Stepwise[Operation]]:
-        return partial(Stepwise[Operation], server=self.server, manager=self.manager)
+        return partial(Stepwise[Operation], server=self.server)
 
     def endpoints(self) -> Iterator[Endpoint]:
         """Yield the requests."""
@@ -239,7 +239,6 @@ class MessageOperations:
         queue, session = destination_of(self.manager, query, QUEUE), query.text(HOLDER)
         return Stepwise(
             server=self.server,
-            manager=self.manager,
             query=query,
             rights=ADMIN,
             begin=lambda _identity, _body: self.manager.redeliver(queue, session),

@@ -9,15 +9,7 @@ from trio_stomp._version import __version__
 from trio_stomp.base import Pieces
 from trio_stomp.broker import BOUNDS_MS
 from trio_stomp.web._query import Answer, Query, as_json
-from trio_stomp.web.management.requests import (
-    COUNT,
-    HEAD,
-    LATENCY,
-    NUMBERS,
-    OBJECT,
-    TEXT,
-    Endpoint,
-)
+from trio_stomp.web.management.requests import COUNT, HEAD, LATENCY, NUMBERS, OBJECT, TEXT, Endpoint
 
 if TYPE_CHECKING:
     from trio_stomp.diag import Figures

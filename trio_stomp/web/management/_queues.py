@@ -1,6 +1,7 @@
 """Queues that operators create and delete, and messages that they send."""
 
 from collections.abc import Iterator
+from functools import partial
 from typing import TYPE_CHECKING
 
 from attrs import define
@@ -47,7 +48,8 @@ class QueueRequests:
 
     def endpoints(self) -> Iterator[Endpoint]:
         """Yield the requests."""
-        yield Endpoint(
+        post = partial(Endpoint, method="POST")
+        yield post(
             name="create",
             summary="Create a queue that stays without messages and consumers, with a store also"
             " over restarts, until it is deleted.",
@@ -56,21 +58,19 @@ class QueueRequests:
             answer={"queue": TEXT, "created": FLAG},
             errors=OF_DESTINATIONS,
             as_send=True,
-            method="POST",
             operate=self.create,
         )
-        yield Endpoint(
+        yield post(
             name="delete",
             summary="Delete a queue.",
             rights=ADMIN,
             parameters=(QUEUE, FORCE),
             answer={"queue": TEXT, "deleted": FLAG, "purged": COUNT},
             errors=(*OF_QUEUES, "queue-not-empty", "queue-in-use"),
-            method="POST",
             operate=self.delete,
             has_progress=True,
         )
-        yield Endpoint(
+        yield post(
             name="send",
             summary="Send a message. Its body is that of the request.",
             right="send at the destination",
@@ -78,7 +78,6 @@ class QueueRequests:
             answer={"destination": TEXT, "receipt": {"type": "object"}},
             errors=(*OF_BODIES, *OF_SENDS),
             as_send=True,
-            method="POST",
             operate=self.send,
             body={"application/octet-stream": "the body of the message"},
         )
@@ -92,7 +91,6 @@ class QueueRequests:
         queue = destination_of(self.manager, query, QUEUE)
         return Stepwise(
             server=self.server,
-            manager=self.manager,
             query=query,
             rights=[(Action.CREATE, queue)],
             begin=lambda identity, _body: self.manager.create(queue, identity.name),
@@ -117,7 +115,6 @@ class QueueRequests:
 
         return Stepwise(
             server=self.server,
-            manager=self.manager,
             query=query,
             rights=ADMIN,
             begin=begin,
@@ -172,7 +169,6 @@ class QueueRequests:
 
         return Stepwise(
             server=self.server,
-            manager=self.manager,
             query=query,
             rights=(),
             begin=begin,

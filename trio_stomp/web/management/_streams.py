@@ -194,7 +194,6 @@ class StreamRequests:
 
         return Stepwise(
             server=self.server,
-            manager=self.manager,
             query=query,
             rights=[(action, topic) for action, topic, _ in needs(Action.RECEIVE, name)],
             begin=lambda _identity, _body: self.manager.streams.read(
@@ -220,7 +219,6 @@ class StreamRequests:
             raise http_error("bad-request", "offset and time are missing; give one of them")
         return Stepwise(
             server=self.server,
-            manager=self.manager,
             query=query,
             rights=ADMIN,
             begin=lambda _identity, _body: self.manager.streams.trim(

@@ -36,6 +36,14 @@ class Noted:
 class Shown(Noted, WrittenAgain):
     """An effect of messages of the stream that it is named after."""
 
+    again: list[tuple[str, object]] = field(factory=list)
+
+    def take_back(self) -> None:
+        self.again.append(("take back", self))
+
+    def write_again(self) -> None:
+        self.again.append(("write", self))
+
 
 @define(eq=False)
 class Bench:
@@ -235,10 +243,9 @@ def test_an_exception_rolls_back_a_group_of_the_broker_itself() -> None:
 
 def test_messages_that_follow_a_group_in_its_stream_are_written_again() -> None:
     bench, client = Bench(), Client("1", OutboxFake("1.2", 1, 1))
-    again: list[object] = []
-    bench.log.write_again = again.extend
-    whole, lost = bench.log.begin_whole(), Shown("s", [], client)
-    other, follows = Shown("other", []), Shown("s", [])
+    again: list[tuple[str, object]] = []
+    whole, lost = bench.log.begin_whole(), Shown("s", [], client, again)
+    other, follows = Shown("other", [], None, again), Shown("s", [], None, again)
 
     def part() -> Iterator[None]:
         bench.log.write(Append("s", 0, b"", [b"x"], 0))
@@ -252,7 +259,12 @@ def test_messages_that_follow_a_group_in_its_stream_are_written_again() -> None:
             bench.log.when_safe(effect)
     bench.log.cut_whole(whole, client)
     bench.log.cut_whole(whole, client)
-    assert again == [lost, follows]
+    assert again == [
+        ("take back", follows),
+        ("take back", lost),
+        ("write", lost),
+        ("write", follows),
+    ]
     assert bench.takes() == [Append("other", 0, b"", [b"x"], 0)]
 
 

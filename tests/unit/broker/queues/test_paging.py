@@ -3,12 +3,15 @@
 from typing import Any
 
 import pytest
+from attrs import evolve
 
 from tests.support.core import Actor, numbered
 from tests.support.durable_fakes import PAGE_BYTES, DurableBench, answered
+from trio_stomp.base import BrokenInvariant
 from trio_stomp.broker import DestinationPolicy, MemoryBudget
 from trio_stomp.broker.queues import _storage as storage_module
 from trio_stomp.broker.queues import _windows as windows_module
+from trio_stomp.store import MemoryStore, Page
 
 Q = "/queue/q"
 LOW = 5
@@ -449,3 +452,52 @@ def test_what_a_leaving_consumer_leaves_in_the_store_expires() -> None:
     reader.unsubscribes()
     expires(core, 60.1)
     assert sorted(dead(core)) == sorted(numbered("", 20))
+
+
+def leaves_out(monkeypatch: pytest.MonkeyPatch, lost: int = 0) -> None:
+    """Let pages lack the first of their runs, and report ``lost`` messages as damaged."""
+    read = MemoryStore.read
+
+    def reads(*arguments: Any) -> Page:
+        page = read(*arguments)
+        return evolve(page, runs=page.runs[1:], lost=lost)
+
+    monkeypatch.setattr(MemoryStore, "read", reads)
+
+
+def test_a_page_without_messages_that_are_counted_is_told_and_the_queue_goes_on(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    core = made()
+    sender = deep(core)
+    leaves_out(monkeypatch)
+    reader = core.actor()
+    reader.subscribes(Q)
+    with pytest.raises(BrokenInvariant, match="queue-counts: 15 counted") as told:
+        answered(core)
+    assert Q in told.value.concerns
+    assert told.value.concerns != Q, "the queue would be paused"
+    core.loads()
+    got = all_read(core, reader)
+    stores(sender, "later")
+    assert all_read(core, reader) == ["later"]
+    assert got[:LOW] == numbered("", LOW)
+    assert core.queue(Q).message_count == core.queue(Q).size == 0
+    assert core.memory.kept_bytes == core.memory.stored_bytes == 0
+
+
+def test_messages_that_are_damaged_in_the_store_are_no_broken_invariant(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    core = made()
+    deep(core)
+    leaves_out(monkeypatch, lost=20)
+    reader = core.actor()
+    reader.subscribes(Q)
+    assert all_read(core, reader)[:LOW] == numbered("", LOW)
+    assert core.queue(Q).message_count == 0
+    storage = core.broker.storage
+    assert storage is not None
+    lost = storage.lost
+    storage.note_lost(core.queue(Q), 4, 1)  # a browser found another one
+    assert storage.lost == lost + 1

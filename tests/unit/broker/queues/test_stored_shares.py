@@ -452,3 +452,46 @@ def test_users_beyond_their_share_are_forgotten_later(monkeypatch: pytest.Monkey
             core.turn()
         assert core.queue(f"/queue/{number}").message_count == 0
     assert core.memory.kept_bytes == 0
+
+
+def due(core: DurableBench, actor: Actor, *bodies: str, to: str = Q) -> None:
+    """Schedule durable messages, and let them be due."""
+    actor.sends(to, *bodies, persistent="true", AMQ_SCHEDULED_DELAY="1000")
+    core.turn()
+    for _ in range(4):
+        core.passes(1)
+
+
+def test_a_scheduled_message_waits_for_its_share_and_the_log_has_the_first() -> None:
+    core, told = made(), list[str]()
+    core.broker.publisher.warn = told.append
+    _, alice = fills(core, "alice")
+    alice = user(core, "alice")
+    due(core, alice, "1" * 20 * KIB, to="/queue/later")
+    due(core, alice, "2", to="/queue/later")
+    assert len(told) == 1
+    assert "a scheduled message is due, and waits: there is no room in the store" in told[0]
+    empties(core)
+    for _ in range(3):
+        core.passes(1)
+    assert [each[0] for each in empties(core, "/queue/later")] == ["1", "2"]
+    assert core.broker.scheduler.lost == 0
+
+
+@pytest.mark.parametrize("dead", [Q, "/queue/dead"])
+@pytest.mark.parametrize("to", [Q, f"{Q},/queue/y"])
+def test_a_scheduled_message_above_the_whole_share_does_not_wait_for_ever(
+    dead: str, to: str
+) -> None:
+    core, told = made(policy=DestinationPolicy(dead_letter=dead)), list[str]()
+    core.broker.publisher.warn = told.append
+    alice = user(core, "alice")
+    due(core, alice, "n" * 600 * KIB, "next", to=to)
+    if dead != Q:
+        assert empties(core) == []  # the dead letter takes all of the share
+        assert [len(each) for each in empties(core, dead)] == [600 * KIB]
+        core.passes(1)
+    assert empties(core) == ["next"]
+    assert core.broker.scheduler.lost == (dead == Q)
+    assert sum("is lost" in each for each in told) == (dead == Q)
+    assert core.broker.scheduler.waiting == 0

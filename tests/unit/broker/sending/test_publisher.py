@@ -410,7 +410,7 @@ def test_a_message_repeats_and_its_id_does_not_make_it_a_duplicate_of_itself(cor
     headers = (*scheduled(delay=1000, period=2000, repeat=2), ("x-dedup-id", "1"))
     publisher.sends("a", "x", "the same id", headers=headers)
     publisher.sends("a", "x", headers=headers, receipts=ASKED)
-    assert evidence(publisher) == (("duplicate", "true"),)
+    assert evidence(publisher) == (("duplicate", "true"), ("dedup-window", "10000"))
     seen = []
     for _ in range(7):
         core.passes(1)

@@ -285,6 +285,45 @@ def test_a_reply_to_a_temporary_queue_is_seen_with_the_rest_or_not_at_all() -> N
         assert [frame.text for frame in asker.reads()] == (["!"] if works else [])
 
 
+@pytest.mark.parametrize("overflow", ["reject", "drop-newest", "drop-oldest", "block"])
+def test_a_reply_of_a_commit_has_its_place_before_later_ones(overflow: str) -> None:
+    policy = DestinationPolicy(max_messages=1, overflow=overflow)
+    core = DurableBench(book={"/reply-queue/**": policy}, is_prompt=False)
+    asker, worker, other = core.actor(), core.actor(), core.actor()
+    asker.sends("/temp-queue/r", "?")  # makes the queue
+    (reply_to,) = asker.client.temporary.values()
+    asker.subscribes("/temp-queue/r")
+    assert asker.bodies() == ["?"]
+    asker.unsubscribes("0")
+    worker.commits(run_of(reply_to, ["first"]), run_of(Q, ["x"], (("persistent", "true"),)))
+    core.turn()
+    other.sends(reply_to, "second", receipts=[(1, b"2")])
+    core.answers()
+    assert [frame.command for frame in worker.frames()] == ["RECEIPT"]
+    asker.subscribes("/temp-queue/r")
+    answer = [(frame.command, frame.get("dropped")) for frame in other.frames()]
+    if overflow == "drop-oldest":  # which was sent meanwhile, and leaves for what enters
+        assert (asker.bodies(), answer) == (["first"], [("RECEIPT", None)])
+    else:
+        refused = {"reject": ("ERROR", None), "drop-newest": ("RECEIPT", "queue-full")}
+        assert asker.bodies()[:1] == ["first"]
+        assert answer == ([("RECEIPT", None)] if overflow == "block" else [refused[overflow]])
+    core.answers()
+
+
+def test_a_reply_that_a_full_queue_drops_is_told_by_its_sender_s_receipt() -> None:
+    core = DurableBench(
+        book={"/reply-queue/**": DestinationPolicy(max_messages=1, overflow="drop-newest")}
+    )
+    asker, worker = core.actor(), core.actor()
+    asker.sends("/temp-queue/r", "?")
+    (reply_to,) = asker.client.temporary.values()
+    worker.commits(run_of(reply_to, ["!"]), run_of(Q, ["x"], (("persistent", "true"),)))
+    (receipt,) = worker.frames()
+    assert receipt.get("dropped") == "queue-full"
+    assert core.waiting(reply_to) == ["?"]
+
+
 def test_a_reply_for_a_client_that_has_left_is_dropped() -> None:
     core = DurableBench(is_prompt=False)
     asker, worker = core.actor(), core.actor()

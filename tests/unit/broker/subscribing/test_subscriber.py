@@ -6,6 +6,7 @@ from tests.support.core import Core, numbered, ttl_core
 from trio_stomp.base._errors import CloseReason
 from trio_stomp.broker import BrokerPolicies
 from trio_stomp.broker.names import base36
+from trio_stomp.broker.queues import Consumer, Queue
 
 
 def test_the_receipt_of_a_subscribe_precedes_its_first_message():
@@ -205,3 +206,37 @@ def test_a_late_wildcard_gets_every_kind_of_destination_it_reaches():
     assert core.broker.fan_out.drops.no_subscriber == 1
     late.is_gone()
     core.ends()
+
+
+@pytest.mark.parametrize("to", ["/queue/*", "/topic/a"])
+@pytest.mark.parametrize("is_early", [True, False])
+def test_the_end_of_a_subscription_is_complete_though_a_queue_fails(
+    to: str, is_early: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    core, failed = Core(), list[Queue]()
+    reader, detach = core.peer(), Queue.detach
+
+    def fails(queue: Queue, consumer: Consumer) -> None:
+        if not is_early:
+            detach(queue, consumer)
+        if not failed:
+            failed.append(queue)
+            raise KeyError(queue.name)
+
+    names = ["/queue/a", "/queue/b", "/queue/c"] if to == "/queue/*" else [to]
+    reader.subscribes(to, ack="client")
+    for name in names:
+        core.peer().sends(name, "m")
+    core.turn()
+    assert len(reader.messages()) == len(names)
+    consumer, cost = reader.consumer(), reader.client.subscriptions["0"].cost
+    before = core.memory.tables_bytes
+    monkeypatch.setattr(Queue, "detach", fails)
+    with pytest.raises(KeyError):
+        reader.unsubscribes()
+    assert (failed[0].unacked, consumer.unacked) == (0, {})
+    assert reader.client.subscriptions == {}
+    if to == "/queue/*":
+        assert consumer.queues == {}
+        assert [core.waiting(name) for name in names] == [["m"]] * 3
+    assert core.memory.tables_bytes < before - cost // 2  # the event takes some of it

@@ -3,6 +3,7 @@
 import pytest
 
 from tests.support.core import AMPLE, Bench, Core, Pairs, Peer, numbered, queue_head, ttl_core
+from tests.support.durable_fakes import DurableBench
 from trio_stomp.base._errors import CloseReason
 from trio_stomp.broker import BrokerPolicies, DestinationPolicy, MemoryBudget, PolicyBook
 from trio_stomp.broker.queues._message import MESSAGE_OVERHEAD_BYTES
@@ -619,3 +620,19 @@ def test_a_name_that_begins_like_another_is_not_meant():
     assert message.startswith("id:7 is no subscription of this connection, and there is no durable")
     assert left(core) == ["/topic/a"]
     core.ends_with_durables()
+
+
+def test_work_that_is_passed_on_is_stored_no_more() -> None:
+    core = DurableBench()
+    member, other, sender = core.actor(), core.actor(), core.actor()
+    name = {"durable": "true", "durable-subscription-name": "d"}
+    member.subscribes("/topic/t,#work", "d", ack="client", **name)
+    sender.sends("#work", "1", persistent="true")
+    assert member.bodies()
+    other.subscribes("#work", "o", ack="client")
+    core.turn()
+    Peer.unsubscribes(member, "d", headers=tuple(name.items()))
+    assert other.bodies()
+    held = other.consumer("o").unacked.values()
+    assert [each.message.stored for each in held] == [0] * len(held)
+    assert core.store.statistics().live_messages == 0

@@ -163,12 +163,7 @@ COMMANDS: Mapping[str, Command] = MappingProxyType(
         "ls": View(_kinds.LIST, _kinds.list_things),
         "show": View(_kinds.SHOW, _kinds.show_thing),
         "history": View((QUEUE, BACK_TO, POINTS), show_history, HISTORY),
-        "peek": Look(
-            (QUEUE,),
-            10,
-            of_message,
-            PEEK,
-        ),
+        "peek": Look((QUEUE,), 10, of_message, PEEK),
         "create": Change(
             "create",
             (QUEUE,),
@@ -209,19 +204,9 @@ COMMANDS: Mapping[str, Command] = MappingProxyType(
             "{queue}: {redelivered:,} returned to the queue".format_map,
             epilog=REDELIVER,
         ),
-        "pause": Change(
-            "pause",
-            (QUEUE,),
-            "{queue}: paused".format_map,
-            epilog=PAUSE,
-        ),
+        "pause": Change("pause", (QUEUE,), "{queue}: paused".format_map, epilog=PAUSE),
         "resume": Change("resume", (QUEUE,), "{queue}: resumed".format_map, epilog=OF_ADMIN),
-        "close": Change(
-            "close",
-            (SESSION,),
-            "closed {session}".format_map,
-            epilog=CLOSE,
-        ),
+        "close": Change("close", (SESSION,), "closed {session}".format_map, epilog=CLOSE),
         "trim": Change(
             "trim",
             (STREAM, FIRST, FIRST_TIME),
@@ -243,12 +228,7 @@ COMMANDS: Mapping[str, Command] = MappingProxyType(
         "import": View(
             _definitions.IMPORT, _definitions.import_definitions, _definitions.IMPORT_EPILOG
         ),
-        "reload": Change(
-            "reload",
-            (),
-            _reloaded,
-            epilog=RELOAD,
-        ),
+        "reload": Change("reload", (), _reloaded, epilog=RELOAD),
         "explain": View(EXPLAIN, explain, EXPLAIN_EPILOG),
         "subs ls": View((_kinds.NAMES,), _kinds.lister("durable")),
         "subs rm": Change(

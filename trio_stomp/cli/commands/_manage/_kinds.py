@@ -114,8 +114,7 @@ KINDS: Mapping[str, Kind] = MappingProxyType(
             is_named=False,
         ),
         "last-value": Kind(
-            _columns("topic=destination user bytes set=set_ms stored"),
-            path="last-values",
+            _columns("topic=destination user bytes set=set_ms stored"), path="last-values"
         ),
         "user": Kind(_columns("user=name groups connections"), path="users"),
         "rule": Kind(

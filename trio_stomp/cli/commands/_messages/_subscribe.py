@@ -13,15 +13,7 @@ from trio_stomp.cli._connect_options import add_access
 from trio_stomp.cli._lines import add_headers, read_headers
 from trio_stomp.cli._session import add_reconnect, run_session
 from trio_stomp.cli._times import time_of
-from trio_stomp.cli._tool import (
-    CANNOT,
-    WELL,
-    Parser,
-    add_json,
-    count,
-    make_tool_parser,
-    seconds,
-)
+from trio_stomp.cli._tool import CANNOT, WELL, Parser, add_json, count, make_tool_parser, seconds
 from trio_stomp.cli.commands._messages._printer import Printer, add_printing, printer_of
 from trio_stomp.cli.commands._messages._signals import end_at_signal
 from trio_stomp.cli.commands._messages._template import HELP

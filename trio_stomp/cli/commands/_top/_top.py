@@ -17,15 +17,7 @@ from attrs import define
 
 from trio_stomp.cli._connect_options import add_access
 from trio_stomp.cli._http_get import Site, open_site
-from trio_stomp.cli._tool import (
-    WELL,
-    Parser,
-    add_json,
-    count,
-    make_tool_parser,
-    seconds,
-    show_json,
-)
+from trio_stomp.cli._tool import WELL, Parser, add_json, count, make_tool_parser, seconds, show_json
 from trio_stomp.cli.commands._top._frame import ORDERS, SHOWN, Growth, Snapshot, frame
 from trio_stomp.cli.commands._top._screen import open_console, screen
 

@@ -36,7 +36,7 @@ def openapi(endpoints: Sequence[Endpoint]) -> Record:
             "securitySchemes": {
                 "basic": {"type": "http", "scheme": "basic"},
                 "bearer": {"type": "http", "scheme": "bearer"},
-            },
+            }
         },
     }
 

@@ -21,7 +21,6 @@ from trio_stomp.web.management.requests._result import Answering, Record
 
 if TYPE_CHECKING:
     from trio_stomp.base import Identity
-    from trio_stomp.broker import Manager
     from trio_stomp.server import Send, Server
 
 T = TypeVar("T", bound=InSteps)
@@ -42,8 +41,7 @@ class Stepwise(Generic[T]):
     """An operation in steps. Implements ``WebOperation``.
 
     Args:
-      server: The server, whose dispatcher takes the steps.
-      manager: Records the event.
+      server: The server, whose dispatcher takes the steps, and whose core records the event.
       query: The query.
       rights: The rights that the operation requires.
       begin: Begins the operation, given the user and the body of the request, in a turn. May raise
@@ -57,7 +55,6 @@ class Stepwise(Generic[T]):
     """
 
     server: "Server"
-    manager: "Manager"
     query: Query
     rights: Rights
     begin: "Callable[[Identity, bytes], T]"
@@ -108,4 +105,5 @@ class Stepwise(Generic[T]):
     def _end(self, operation: T, user: str, now: float) -> None:
         operation.end(now)
         if self.event and operation.done:
-            self.manager.record(self.event, self.place, user, self.detail(operation.done))
+            manager, detail = self.server.broker.manager, self.detail(operation.done)
+            manager.record(self.event, self.place, user, detail)
