@@ -4,6 +4,7 @@ import heapq
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import AbstractContextManager, nullcontext
+from functools import partial
 from itertools import chain
 from typing import TYPE_CHECKING, Protocol
 
@@ -26,8 +27,8 @@ from trio_stomp.broker.delivery import (
 )
 from trio_stomp.broker.names import PRIVATE_QUEUE, STOMPSERVER_DEAD_LETTERS, Kind, Pattern
 from trio_stomp.broker.queues._consumer import Consumer, Source
-from trio_stomp.broker.queues._message import Message, cost_alone, force
-from trio_stomp.broker.queues._queue import PLACE, Queue, queue_of
+from trio_stomp.broker.queues._message import Message, force
+from trio_stomp.broker.queues._queue import AGAIN_S, PLACE, Queue, queue_of
 from trio_stomp.broker.queues._queue_host import (
     MAX_HOPS,
     DeadLetterCounts,
@@ -38,7 +39,7 @@ from trio_stomp.broker.queues._queue_host import (
 from trio_stomp.broker.queues._wildcard_queues import FEW_QUEUES, WildcardQueues
 from trio_stomp.broker.queues._windows import Windows
 from trio_stomp.broker.routing import Destinations, PolicyBook
-from trio_stomp.frames import Head
+from trio_stomp.frames import Head, head_cost
 
 if TYPE_CHECKING:
     from trio_stomp.broker.queues._storage import Storage
@@ -206,13 +207,11 @@ class QueueBook:
     ) -> None:
         """End a queue, and pass its messages to ``on_orphan``, in later turns if there are many."""
         queue.end(on_orphan)
-        self.carry_out(self._ending(queue, on_orphan, now))
+        self.carry_out(self._ending(queue, now))
 
-    def _ending(
-        self, queue: Queue, on_orphan: Callable[[Message, float], None], now: float
-    ) -> Work:
-        while (message := queue.drop_oldest()) is not None:
-            on_orphan(message, now)
+    def _ending(self, queue: Queue, now: float) -> Work:
+        while (message := queue.waiting.pop()) is not None:
+            queue.give_back(message, 0.0, now)
             yield
 
     def forget(self, destination: Destination) -> None:
@@ -296,7 +295,7 @@ class QueueBook:
 
     # QueueHost.
 
-    def mark(self, queue: Source) -> None:
+    def mark(self, queue: Source, _now: float = 0.0) -> None:
         """Schedule the hand-out of ``queue`` at the end of the turn."""
         if not queue.is_marked:
             queue.is_marked = True
@@ -308,7 +307,7 @@ class QueueBook:
         return (bool(self._marked) or self.wildcard_queues.is_searching) and self.may_hand_out()
 
     def pump(self, now: float) -> None:
-        """Hand out messages of scheduled queues while there is time."""
+        """Hand out messages of scheduled queues while there is time. A bug ends it for this turn."""
         if not self.may_hand_out():
             return
         marked, turns, entering = self._marked, self.turns, self.wildcard_queues.entering
@@ -320,7 +319,11 @@ class QueueBook:
                 queue.is_marked = False
                 is_quiet = not (self.destinations.leaving or self.ending or self.frozen or entering)
                 if is_quiet or not self._must_wait(queue):
-                    queue.pump(now)
+                    try:
+                        queue.pump(now)
+                    except Exception:
+                        self.timers.call_at(now + AGAIN_S, partial(self.mark, queue))
+                        raise
             elif not self.wildcard_queues.is_searching:
                 return
             elif (found := self.wildcard_queues.look_on()) is not None:
@@ -333,10 +336,6 @@ class QueueBook:
         """Implement ``QueueHost.carry_out``."""
         if not self.turns.finishes(work):
             self.turns.carry_out(work)
-
-    def is_over(self) -> bool:
-        """Return whether the time for handing out in this turn is up."""
-        return self.turns.is_over()
 
     def freeze(self, queues: Iterable[Queue]) -> None:
         """Stop the hand-out of ``queues`` until a COMMIT or NACK into them is complete."""
@@ -428,9 +427,11 @@ class QueueBook:
             return False
         if not target.fits(1, len(message.body)):
             return False
-        # If memory is short, a stored message moves from the store to the store.
-        goes_to_store = message.stored and target.place
-        if not goes_to_store and cost_alone(head, 1, size) > self.memory.kept_room:
+        # If memory is short, a stored message moves from the store to the store. Another one moves
+        # to where it has been so far: its room is released afterwards.
+        old, room = message.publication.head, self.memory.kept_room
+        room += old.cost if old.waiting_count == 1 else 0
+        if not (message.stored and target.place) and head_cost(head) > room:
             return False
         # It was charged to its sender before, so it must not be refused now.
         force(self.memory, head, 1, size, quota)
