@@ -322,7 +322,8 @@ class Queue:
                 break
             level = ready[0].options.priority
             is_served, is_cut = serve(self, ready, now)
-            if is_cut := is_cut or (is_served and self.waiting.count > 0 and self.host.turns.is_over()):
+            is_over = is_served and self.waiting.count > 0 and self.host.turns.is_over()
+            if is_cut := is_cut or is_over:
                 self.host.mark(self)
                 break
             # Consumers of a lower priority may match what these did not.

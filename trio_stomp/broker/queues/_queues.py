@@ -307,7 +307,7 @@ class QueueBook:
         return (bool(self._marked) or self.wildcard_queues.is_searching) and self.may_hand_out()
 
     def pump(self, now: float) -> None:
-        """Hand out messages of scheduled queues while there is time. A bug ends it for this turn."""
+        """Hand out messages of scheduled queues while there is time."""
         if not self.may_hand_out():
             return
         marked, turns, entering = self._marked, self.turns, self.wildcard_queues.entering
