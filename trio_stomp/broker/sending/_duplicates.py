@@ -136,7 +136,7 @@ class Duplicates:
                 must_retry=must_retry,
             )
         seen_id = self._enter(destination, name, stored, quota)
-        oldest = self._forget_oldest(destination) if len(destination.seen) > window else None
+        oldest = self._forget_one(destination) if len(destination.seen) > window else None
         if effect is not None:
             seen_id.commit, effect.oldest = effect.client.awaited, oldest
 
@@ -150,7 +150,12 @@ class Duplicates:
             self.log.finish(before.stored)
         self._enter(destination, name, id)
         if len(destination.seen) > self.window_of(destination.name):
-            self._forget_oldest(destination)
+            self._forget_one(destination)
+
+    def take_back(self, destination: Destination, last: str | None) -> None:
+        """Forget the ids of a destination that came after ``last``: their COMMIT has failed."""
+        while destination.seen and next(reversed(destination.seen)) != last:
+            self._forget_one(destination, is_last=True)
 
     def forget(self, destination: Destination) -> None:
         """Forget all ids of a destination."""
@@ -169,8 +174,9 @@ class Duplicates:
         _charge(self.memory, destination, id_cost(name), quota)
         return seen_id
 
-    def _forget_oldest(self, destination: Destination) -> tuple[str, SeenId]:
-        name, seen_id = destination.seen.popitem(last=False)
+    def _forget_one(self, destination: Destination, *, is_last: bool = False) -> tuple[str, SeenId]:
+        """Forget the oldest id of a destination, or the last one."""
+        name, seen_id = destination.seen.popitem(last=is_last)
         _charge(self.memory, destination, -id_cost(name), seen_id.quota)
         if seen_id.stored and self.log is not None:
             self.log.finish(seen_id.stored)

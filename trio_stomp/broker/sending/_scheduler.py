@@ -76,8 +76,6 @@ class Scheduler:
     """Number of scheduled messages."""
     jobs: Jobs = field(factory=Jobs)
     turns: Turns = field(factory=Turns)
-    _made: int = 0
-    """The last number given to a message, without a store."""
     _ended: tuple[Client, int] | None = None
     """The result of a finished ``_ending``, for its client."""
     _by_cron: dict[Scheduled, None] = field(factory=dict)
@@ -143,7 +141,8 @@ class Scheduler:
             item.ids = range(first, first + len(bodies))
             self._enter(item, item.ids)
         else:
-            self._enter(item, self._numbers(len(bodies)))
+            first = self.overflow.queues.reserve(len(bodies))
+            self._enter(item, range(first, first + len(bodies)))
             self._arm(item)
         self.memory.force_kept(cost, quota)
         self.waiting += len(bodies)
@@ -250,14 +249,6 @@ class Scheduler:
                 f" {limit} is the limit for one user (option max_schedules_per_user); send to"
                 f" {name[:80]} when some of them have been sent",
             )
-
-    def _numbers(self, count: int) -> range:
-        """Return new numbers for messages that are not stored."""
-        if self.storage is not None:
-            first = self.storage.log.take_numbers(count)
-        else:
-            first, self._made = self._made + 1, self._made + count
-        return range(first, first + count)
 
     def _enter(self, item: Scheduled, numbers: Sequence[int]) -> None:
         item.first, item.numbers = numbers[0], numbers
