@@ -153,7 +153,11 @@ class Queue:
 
     def _note_back(self, level: int, message: Message) -> None:
         if self.passed is not None:
-            self.passed.note_back(level, message.number, message)
+            try:
+                self.passed.note_back(level, message.number, message)
+            except Exception as bug:  # of a selector: all consumers examine all messages again
+                self.host.turns.bug = bug
+                self.passed.forget()
 
     def put(self, message: Message) -> None:
         """Accept a message that fits and has been charged."""
@@ -194,11 +198,7 @@ class Queue:
         paged.give_back(self.host.memory)
 
     def drop_oldest(self, then: Callable[[Message], object] = noop) -> bool:
-        """Pass on the first message by ``then``, and remove it, to make room.
-
-        Returns:
-          Whether it is gone: False if there is none, or after a bug.
-        """
+        """Pass on and remove the first message, to make room. False = there is none, or a bug."""
         message = self.waiting.pop()
         if message is None or self.part_with(message, then, message):
             return message is not None

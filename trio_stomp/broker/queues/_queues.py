@@ -27,7 +27,7 @@ from trio_stomp.broker.delivery import (
 )
 from trio_stomp.broker.names import PRIVATE_QUEUE, STOMPSERVER_DEAD_LETTERS, Kind, Pattern
 from trio_stomp.broker.queues._consumer import Consumer, Source
-from trio_stomp.broker.queues._message import Message, force
+from trio_stomp.broker.queues._message import Message, force, refund
 from trio_stomp.broker.queues._queue import AGAIN_S, PLACE, Queue, queue_of
 from trio_stomp.broker.queues._queue_host import (
     MAX_HOPS,
@@ -150,10 +150,7 @@ class QueueBook:
         return Queue(name, destination, self.policies.policy_for(destination.name), self, place)
 
     def join(self, consumer: Consumer, name: str, pattern: Pattern | None) -> None:
-        """Attach ``consumer`` to the queue ``name``, or to new queues that match ``pattern``.
-
-        ``wildcard_queues.join`` attaches it to existing ones.
-        """
+        """Attach ``consumer`` to the queue ``name``, or to later queues that match ``pattern``."""
         if pattern is None:
             self.open(name, consumer.subscription.quota).attach(consumer)
         else:
@@ -207,12 +204,7 @@ class QueueBook:
     ) -> None:
         """End a queue, and pass its messages to ``on_orphan``, in later turns if there are many."""
         queue.end(on_orphan)
-        self.carry_out(self._ending(queue, now))
-
-    def _ending(self, queue: Queue, now: float) -> Work:
-        while (message := queue.waiting.pop()) is not None:
-            queue.give_back(message, 0.0, now)
-            yield
+        self.carry_out(_ending(queue, now))
 
     def forget(self, destination: Destination) -> None:
         """Forget the name of a queue that has ended."""
@@ -252,11 +244,15 @@ class QueueBook:
         Messages that go to the store (``Storage.gets``) enter the queue when they are stored.
         """
         level = queue.level_of(level)
-        if self.storage is not None and self.storage.gets(queue, origin, level):
-            self.storage.accept(queue, origin, bodies, level, size)
-        else:
-            first = self.reserve(len(bodies))
-            self.insert(queue, origin, bodies, level, size=size, first=first)
+        try:
+            if self.storage is not None and self.storage.gets(queue, origin, level):
+                self.storage.accept(queue, origin, bodies, level, size)
+            else:
+                first = self.reserve(len(bodies))
+                self.insert(queue, origin, bodies, level, size=size, first=first)
+        except BaseException:  # a bug: nothing else will release the charge
+            refund(self.memory, origin.head, len(bodies), size, origin.quota)
+            raise
 
     def insert(
         self,
@@ -425,16 +421,15 @@ class QueueBook:
             target = self.open(name, quota)
         except ProtocolError:
             return False
-        if not target.fits(1, len(message.body)):
+        if not target.fits(1, size):
             return False
-        # If memory is short, a stored message moves from the store to the store. Another one moves
-        # to where it has been so far: its room is released afterwards.
-        old, room = message.publication.head, self.memory.kept_room
-        room += old.cost if old.waiting_count == 1 else 0
+        # If memory is short, a stored message moves from the store to the store. The room of
+        # another one is released afterwards.
+        old = message.publication.head
+        room = self.memory.kept_room + (old.cost if old.waiting_count == 1 else 0)
         if not (message.stored and target.place) and head_cost(head) > room:
             return False
-        # It was charged to its sender before, so it must not be refused now.
-        force(self.memory, head, 1, size, quota)
+        force(self.memory, head, 1, size, quota)  # it was charged before, and is not refused now
         expires_at = now + destination.ttl_s if destination.ttl_s else NEVER
         origin = Publication(destination, head, [], now, expires_at, quota=quota)
         destination.enqueued += 1
@@ -496,3 +491,9 @@ class QueueBook:
 def _is_awaited(consumer: Consumer, watched: tuple[float, int, int]) -> bool:
     _, first, count = watched
     return any(number in consumer.unacked for number in range(first, first + count))
+
+
+def _ending(queue: Queue, now: float) -> Work:
+    while (message := queue.waiting.pop()) is not None:
+        queue.give_back(message, 0.0, now)
+        yield

@@ -385,10 +385,8 @@ class TransactionCommitter:
         try:
             yield
         except Exception:
-            for queue in self.queues.marked:
-                waiting = queue.waiting.in_order() if isinstance(queue, Queue) else []
-                for message in [each for each in waiting if each.number > newest]:
-                    assert isinstance(queue, Queue)
+            for queue in [each for each in self.queues.marked if isinstance(each, Queue)]:
+                for message in [x for x in queue.waiting.in_order() if x.number > newest]:
                     queue.waiting.take(message.level, message)
                     queue.release(message)
             for item in publisher.later.scheduler.jobs.beginning_at(newest):
