@@ -4,13 +4,12 @@ Each end of three messages is done with a method that raises an exception at one
 a while each message is where it belongs, once, in memory and in the store.
 """
 
-import importlib
 from collections.abc import Callable
-from typing import Any
 
 import pytest
 from attrs import define, field
 
+from tests.support.bugs import plant
 from tests.support.core import Actor, Bench, Received
 from tests.support.durable_fakes import DurableBench
 from trio_stomp.base import CloseReason
@@ -29,27 +28,6 @@ HEAD = "queues._queues.dead_head"
 INSERT = "queues._queues.QueueBook.insert"
 GIVE = "topics._bindings.Bindings._give"
 RECORD = "routing._events.BrokerEvents.record"
-
-
-def plant(monkeypatch: pytest.MonkeyPatch, where: str, at: int = 1) -> None:
-    """Have a function or method raise an exception at one of its next calls."""
-    path = f"trio_stomp.broker.{where}"
-    owner, name = path.rsplit(".", 1)
-    module, _, cls = owner.rpartition(".")
-    found: Any
-    try:
-        found = importlib.import_module(owner)
-    except ModuleNotFoundError:
-        found = getattr(importlib.import_module(module), cls)
-    true, calls = getattr(found, name), [0]
-
-    def call(*arguments: Any, **named: Any) -> Any:
-        calls[0] += 1
-        if calls[0] == at:
-            raise KeyError("a bug")
-        return true(*arguments, **named)
-
-    monkeypatch.setattr(path, call)
 
 
 @define
