@@ -87,6 +87,8 @@ class Turns:
     """The time of the current turn, in seconds of the broker's clock."""
     first: "Client | None" = None
     """The client that continues before all others, in half of the time: the store waits for it."""
+    bug: Exception | None = None
+    """A bug after which work went on. ``catch_up`` raises it, so that it is counted."""
     _waiting: "OrderedDict[object, tuple[Client | None, Work]]" = field(factory=OrderedDict)
     """Unfinished works, by client. The key of a work without a client is the work."""
     _blocked: "OrderedDict[Client, Work]" = field(factory=OrderedDict)
@@ -98,7 +100,7 @@ class Turns:
         return client in self._waiting or client in self._blocked
 
     def __len__(self) -> int:
-        return len(self._waiting)
+        return len(self._waiting) + (self.bug is not None)
 
     def begin(self, seconds: float) -> None:
         """Begin a time share."""
@@ -147,7 +149,14 @@ class Turns:
             self.wait(client, work)
 
     def catch_up(self, host: TurnsHost, now: float) -> None:
-        """Continue waiting works, one after the other, while there is time."""
+        """Continue waiting works, one after the other, while there is time.
+
+        Raises:
+          Exception: An earlier ``bug``. The works continue in the next turn.
+        """
+        bug, self.bug = self.bug, None
+        if bug is not None:
+            raise bug
         if not self._waiting:
             return
         self.now = now

@@ -44,11 +44,12 @@ OnLost = Callable[[list[Effect], float], None]
 
 @define(eq=False, repr=False)
 class Callback:
-    """A call that waits for the store. It is dropped if the store fails."""
+    """A call that waits for the store. If the store fails, ``undo`` is called instead."""
 
     client: "Client | None"
     call: "Callable[[float], None]"
     receipt_id: bytes | None = None
+    undo: "Callable[[float], None]" = noop
 
     def commit(self, now: float) -> None:
         """Implement ``Effect.commit``."""
@@ -56,6 +57,7 @@ class Callback:
 
     def withdraw(self, now: float) -> None:
         """Implement ``Effect.withdraw``."""
+        self.undo(now)
 
 
 _DONE = Callback(None, noop)

@@ -14,9 +14,9 @@ def remove(walk: "Walk", messages: "list[Message]") -> None:
         _remove_paged(walk.queue, walk.level, messages)
         return
     queue = walk.queue
+    queue.release_all(messages)
     for message in messages:
         queue.waiting.take(message.level, message)
-    queue.release_all(messages)
     queue.host.mark(queue)  # to load what comes next
     queue.host.note_idle(queue)
 
@@ -28,6 +28,7 @@ def _remove_paged(queue: "Queue", level: int, messages: "list[Message]") -> None
     """
     host, paged = queue.host, queue.waiting.paging(level)
     assert paged is not None
+    host.finish_all([message.stored for message in messages])
     for message in messages:
         stake, size = message.publication.stake, len(message.body)
         assert stake is not None
@@ -38,7 +39,6 @@ def _remove_paged(queue: "Queue", level: int, messages: "list[Message]") -> None
     queue.waiting.remove_paged(level, len(messages), size)
     if paged.count <= 0:
         queue.forget_paged(level)
-    host.finish_all([message.stored for message in messages])
     host.note_idle(queue)
 
 

@@ -25,6 +25,7 @@ from trio_stomp.broker.queues._overflow import Admission as Admission
 from trio_stomp.broker.queues._overflow import Need as Need
 from trio_stomp.broker.queues._overflow import Overflow as Overflow
 from trio_stomp.broker.queues._overflow import QueueFull as QueueFull
+from trio_stomp.broker.queues._queue import AGAIN_S as AGAIN_S
 from trio_stomp.broker.queues._queue import PLACE as PLACE
 from trio_stomp.broker.queues._queue import Queue as Queue
 from trio_stomp.broker.queues._queue import queue_of as queue_of

@@ -10,6 +10,7 @@ from trio_stomp.broker.delivery import MAX_DIGITS, Client, MessageNames
 from trio_stomp.broker.headers import ID_MARK
 from trio_stomp.broker.queues._consumer import CLIENT, INDIVIDUAL, Consumer, Source, Unacked
 from trio_stomp.broker.queues._message import Message
+from trio_stomp.broker.queues._queue import AGAIN_S
 from trio_stomp.broker.queues._queue_host import DeadLetterReason
 from trio_stomp.broker.queues._queues import QueueBook
 from trio_stomp.protocol import Acked
@@ -61,16 +62,22 @@ class Acknowledger:
 
         Raises:
           ProtocolError: An id is no unacknowledged delivery of this connection (A13).
+          Exception: A bug. What it did not let settle has returned to its queue.
         """
         # For a single ACK the general path is cheaper.
         run = [] if event.negative or len(event.ids) == 1 else self._take_run(client, event)
         if run:
-            return self._settle_run(run)
+            return self._settle_run(run, now)
         is_stored = False
         for name in event.ids:
-            for unacked in self.take(client, event, name, forgiving=forgiving):
+            left = iter(self.take(client, event, name, forgiving=forgiving))
+            for unacked in left:
                 is_stored |= unacked.message.stored > 0
-                self.settle(unacked, event, now)
+                try:
+                    self.settle(unacked, event, now)
+                except Exception:
+                    self._give_all_back((unacked, *left), now)
+                    raise
         return is_stored
 
     def is_large(self, client: Client, event: Acked) -> bool:
@@ -151,16 +158,20 @@ class Acknowledger:
         self.note_room(consumer)
         return consumer.take_run(numbers)
 
-    def _settle_run(self, run: list[Unacked]) -> bool:
+    def _settle_run(self, run: list[Unacked], now: float) -> bool:
         """Settle the deliveries of a run, and return whether any of them is in the store."""
         self.counters.acked += len(run)
-        queue = run[0].queue
-        messages = [unacked.message for unacked in run if unacked.queue is queue]
-        if len(messages) == len(run):
-            queue.settle_all(messages)
-        else:
-            for unacked in run:
-                unacked.queue.settle(unacked.message)
+        left = run
+        while left:
+            queue = left[0].queue
+            messages = [unacked.message for unacked in left if unacked.queue is queue]
+            try:
+                queue.settle_all(messages)
+            except Exception:
+                self._give_all_back(left, now)
+                raise
+            is_all = len(messages) == len(left)
+            left = [] if is_all else [each for each in left if each.queue is not queue]
         return any(unacked.message.stored for unacked in run)
 
     def take(
@@ -224,14 +235,21 @@ class Acknowledger:
         return deliveries
 
     def settle(self, unacked: Unacked, event: Acked, now: float) -> None:
-        """Apply an ACK or NACK to a delivery that was taken from its consumer."""
+        """Apply an ACK or NACK to a delivery that was taken from its consumer.
+
+        Raises:
+          Exception: A bug in an ACK. The delivery is not settled.
+        """
         if event.negative:
             self.counters.nacked += 1
             unacked.queue.nacked += 1
-            self._reject(unacked, event, now)
+            if event.requeue:
+                self.give_back(unacked, now, failed=True, elsewhere=True)
+            else:
+                unacked.queue.kill(unacked.message, DeadLetterReason.REJECTED, now)
         else:
-            self.counters.acked += 1
             unacked.queue.settle(unacked.message)
+            self.counters.acked += 1
 
     def find(
         self,
@@ -288,9 +306,7 @@ class Acknowledger:
 
     def return_all(self, consumer: Consumer, now: float) -> None:
         """Return all unacknowledged messages of a departed consumer to the queue, in order."""
-        suspect = self._suspect(consumer)
-        for unacked in consumer.take_all():
-            self.give_back(unacked, now, failed=unacked.message is suspect)
+        self.return_some(consumer, len(consumer.unacked), now)
 
     def return_some(self, consumer: Consumer, count: int, now: float) -> None:
         """Return a leaving consumer's oldest ``count`` messages to the queue."""
@@ -298,12 +314,36 @@ class Acknowledger:
         for unacked in consumer.take_oldest(count):
             self.give_back(unacked, now, failed=unacked.message is suspect)
 
-    def give_back(self, unacked: Unacked, now: float, *, failed: bool = False) -> None:
-        """Return a delivery to the queue at once."""
-        queue, message = unacked.queue, unacked.message
-        if failed and self._fail(queue, message, now):
-            return
-        self._return(queue, message, 0.0, now)
+    def _give_all_back(self, deliveries: Iterable[Unacked], now: float) -> None:
+        for unacked in deliveries:
+            self.give_back(unacked, now)
+
+    def give_back(
+        self, unacked: Unacked, now: float, *, failed: bool = False, elsewhere: bool = False
+    ) -> None:
+        """Return a delivery to its queue, or make it a dead letter. A bug only delays that.
+
+        Args:
+          unacked: A delivery that was taken from its consumer.
+          now: Seconds of the broker's clock.
+          failed: It counts as failed.
+          elsewhere: It has been refused: it returns after a delay, or goes to another member.
+        """
+        queue, message, delay_s, reassign = unacked.queue, unacked.message, 0.0, None
+        try:
+            if failed and self._fail(queue, message, now):
+                return
+            if elsewhere:
+                delay_s, reassign = queue.policy.delay_s(message.failures), queue.reassign
+        except Exception as bug:
+            self.queues.turns.bug, delay_s = bug, AGAIN_S
+        self.counters.redelivered += 1
+        queue.redelivered += 1
+        queue.unacked -= 1
+        if reassign is None:
+            queue.give_back(message, delay_s, now)
+        else:
+            self.queues.carry_out(reassign(message, delay_s, now))
 
     def _suspect(self, consumer: Consumer) -> Message | None:
         """Return the message that a lost consumer may have been processing, or None."""
@@ -318,7 +358,7 @@ class Acknowledger:
             if number in consumer.unacked:
                 self.note_room(consumer)
                 for unacked in consumer.take_acked(number, cumulative=False):
-                    self._retry(unacked, now)
+                    self.give_back(unacked, now, failed=True, elsewhere=True)
             if looked % TIMED_OUT == 0:
                 yield
 
@@ -329,18 +369,6 @@ class Acknowledger:
             if number in consumer.unacked:
                 for unacked in consumer.take_acked(number, cumulative=False):
                     unacked.queue.kill(unacked.message, DeadLetterReason.EXPIRED, now)
-
-    def _reject(self, unacked: Unacked, event: Acked, now: float) -> None:
-        if event.requeue:
-            self._retry(unacked, now)
-        else:
-            unacked.queue.kill(unacked.message, DeadLetterReason.REJECTED, now)
-
-    def _retry(self, unacked: Unacked, now: float) -> None:
-        queue, message = unacked.queue, unacked.message
-        if not self._fail(queue, message, now):
-            delay = queue.policy.delay_s(message.failures)
-            self._return(queue, message, delay, now, elsewhere=True)
 
     def _fail(self, queue: Source, message: Message, now: float) -> bool:
         """Count a failed delivery. Return whether the message was dead-lettered for it."""
@@ -355,22 +383,6 @@ class Acknowledger:
             self.queues.note_failed(message)
             return False
         return True
-
-    def _return(
-        self,
-        queue: Source,
-        message: Message,
-        delay_s: float,
-        now: float,
-        *,
-        elsewhere: bool = False,
-    ) -> None:
-        self.counters.redelivered += 1
-        queue.redelivered += 1
-        queue.unacked -= 1
-        reassign = queue.reassign if elsewhere else None
-        if reassign is None or not reassign(message, delay_s, now):
-            queue.give_back(message, delay_s, now)
 
 
 def without_covered(found: list[tuple[Consumer, int]]) -> list[tuple[Consumer, int]]:

@@ -23,6 +23,7 @@ from trio_stomp.frames import Head, message_blocks, message_tail
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
+    from trio_stomp.broker.delivery import Work
     from trio_stomp.broker.queues._queue_host import DeadLetterReason
     from trio_stomp.broker.routing import DestinationPolicy
     from trio_stomp.broker.selectors import Selector
@@ -50,7 +51,7 @@ class Source(Protocol):
     nacked: int
     redelivered: int
     is_marked: bool
-    reassign: "Callable[[Message, float, float], bool] | None"
+    reassign: "Callable[[Message, float, float], Work] | None"
 
     @property
     def may_give_up(self) -> bool:

@@ -133,7 +133,6 @@ def serve(queue: "Queue", ready: "list[Consumer]", now: float) -> tuple[bool, bo
 def _deliver(queue: "Queue", consumer: "Consumer", messages: list[Message], now: float) -> None:
     """Deliver messages that were taken out for a consumer, and charged to it."""
     first = consumer.deliver(queue, queue.destination, messages)
-    queue.unacked += len(messages) if consumer.tracks else 0
     queue.host.note_delivered(queue, consumer, first, messages)
     if not consumer.tracks:
         queue.release_all(messages)
@@ -144,6 +143,7 @@ def _deliver(queue: "Queue", consumer: "Consumer", messages: list[Message], now:
         queue.host.hand_out(messages)
     if timeout_s := queue.policy.ack_timeout_ms / 1000:
         queue.host.watch_acks(consumer, first, len(messages), now + timeout_s)
+    queue.unacked += len(messages)
 
 
 def _take_back(queue: "Queue", served: "dict[Consumer, list[Message]]") -> None:
@@ -480,5 +480,5 @@ class FilteredMessages:
         """Return whether the time is up. Look at the clock only after enough work."""
         if self._weight >= WEIGHT:
             self._weight = 0
-            self.is_cut = self.queue.host.is_over()
+            self.is_cut = self.queue.host.turns.is_over()
         return self.is_cut

@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping
 from enum import Enum, auto
+from functools import partial
 
 from attrs import define, field
 
@@ -162,8 +163,8 @@ class Overflow:
 
     def _making_room(self, needs: Mapping[Queue, Need], now: float) -> Work:
         for queue, need in needs.items():
-            while queue.policy.drops_old and self._missing(queue, need) > 0:
-                self._drop_oldest(queue, now)
+            drops = queue.policy.drops_old
+            while drops and self._missing(queue, need) > 0 and self._drop_oldest(queue, now):
                 yield
 
     def _missing(self, queue: Queue, need: Need) -> int:
@@ -209,21 +210,17 @@ class Overflow:
             pass  # without old ones, because consumers got them, the new ones enter all the same
 
     def _drop_oldest(self, queue: Queue, now: float) -> bool:
-        """Drop the oldest message, or dead-letter it. Return False if there is none."""
-        with self.queues.atomically():
-            oldest = queue.drop_oldest()
-            if oldest is None:
-                return False
-            self.dropped += 1
-            if queue.policy.overflow == DEAD_LETTER:
-                self.queues.dead_letter(queue, oldest, DeadLetterReason.OVERFLOW, now)
-            else:
-                queue.destination.dropped += 1
-                self._note_dropped(queue, oldest)
-        return True
+        """Drop the oldest message, or dead-letter it. False = there is none, or after a bug."""
+        is_gone = queue.drop_oldest(partial(self._drop, queue, now))
+        self.dropped += is_gone
+        return is_gone
 
-    def _note_dropped(self, queue: Queue, message: Message) -> None:
-        """Record a dropped message and the policy, for ``explain``."""
+    def _drop(self, queue: Queue, now: float, message: Message) -> None:
+        """Dead-letter a message by the policy, or record that it is dropped, for ``explain``."""
+        if queue.policy.overflow == DEAD_LETTER:
+            self.queues.dead_letter(queue, message, DeadLetterReason.OVERFLOW, now)
+            return
+        queue.destination.dropped += 1
         event_history = self.queues.event_history
         if event_history is not None:
             rule = f"overflow = {queue.policy.overflow!r}"
@@ -269,7 +266,7 @@ class Overflow:
                 raise self._full(queue, cost, quota)
             policy = queue.policy
             fits = (may_drop and policy.overflow == DROP_NEWEST) or self._fits(queue, count, size)
-            if not fits and not (policy.drops_old and queue.could_fit(largest)):
+            if not fits and not (policy.drops_old and _could_fit(queue, largest)):
                 raise self._full(queue, cost)
         return self._check_store(wanted, quota, each)
 
@@ -370,3 +367,18 @@ class Overflow:
         )
         error.queue, error.is_by_quota = queue, is_by_quota
         return error
+
+
+def _could_fit(queue: Queue, size: int) -> bool:
+    """Return whether a message of ``size`` bytes would fit if waiting messages were dropped."""
+    policy = queue.policy
+    bound = queue.unacked + queue.delayed + queue.waiting.paged
+    if policy.max_messages and bound >= policy.max_messages:
+        return False
+    taken = queue.delayed_bytes + sum(
+        len(each.message.body)
+        for consumer in queue.consumers
+        for each in consumer.unacked.values()
+        if each.queue is queue
+    )
+    return not policy.max_bytes or taken + size <= policy.max_bytes

@@ -2,17 +2,18 @@
 
 from bisect import insort
 from collections.abc import Callable
+from functools import partial
 from typing import TYPE_CHECKING
 
 from attrs import define, field
 
-from trio_stomp.base import BrokenInvariant
+from trio_stomp.base import BrokenInvariant, noop
 from trio_stomp.broker.delivery import NEVER, Publication, Work
 from trio_stomp.broker.headers import PRIORITY_DEFAULT
 from trio_stomp.broker.queues._consumer import Consumer
 from trio_stomp.broker.queues._groups import Groups
 from trio_stomp.broker.queues._hand_out import MOST_CONSUMERS, serve, some_ready
-from trio_stomp.broker.queues._message import MESSAGE_OVERHEAD_BYTES, Message, Paged, Waiting
+from trio_stomp.broker.queues._message import Message, Paged, Waiting, refund
 from trio_stomp.broker.queues._queue_host import DeadLetterReason, QueueHost
 from trio_stomp.broker.queues._scan_positions import ScanPositions, Taken, Window
 from trio_stomp.broker.routing import DestinationPolicy
@@ -22,6 +23,8 @@ if TYPE_CHECKING:
 
 PLACE = "queue:"
 """Prefix of the keys of queues in the store."""
+AGAIN_S = 1.0
+"""Time after which what a bug prevented is tried again."""
 SWEEP_S = 1.0
 """Minimum interval of sweeps for expired messages in a queue."""
 EXPIRED = 16
@@ -70,8 +73,8 @@ class Queue:
     """The page of stored messages that consumers examine. ``sought``: where the next one begins."""
     taken: Taken | None = None
     """The stored messages that they got, if any."""
-    reassign: Callable[[Message, float, float], bool] | None = None
-    """For a member of a work queue: passes a refused message to another member, if any."""
+    reassign: Callable[[Message, float, float], Work] | None = None
+    """For a member of a work queue: passes a refused message to another one, or gives it back."""
     on_orphan: Callable[[Message, float], None] | None = None
     """Set when the queue has ended: takes messages that return later."""
     is_paused: bool = False
@@ -123,20 +126,6 @@ class Queue:
             return False
         return not policy.max_bytes or self.size + size <= policy.max_bytes
 
-    def could_fit(self, size: int) -> bool:
-        """Return whether a message of ``size`` bytes would fit if waiting messages were dropped."""
-        policy = self.policy
-        bound = self.unacked + self.delayed + self.waiting.paged
-        if policy.max_messages and bound >= policy.max_messages:
-            return False
-        taken = self.delayed_bytes + sum(
-            len(each.message.body)
-            for consumer in self.consumers
-            for each in consumer.unacked.values()
-            if each.queue is self
-        )
-        return not policy.max_bytes or taken + size <= policy.max_bytes
-
     def level_of(self, priority: int) -> int:
         """Return the level of a priority. Without priorities there is one level."""
         return priority if self.policy.priority else PRIORITY_DEFAULT
@@ -149,9 +138,7 @@ class Queue:
 
     def unexpect(self, count: int, size: int) -> None:
         """Undo ``expect``: the messages have arrived, or never will."""
-        self.arriving -= count
-        self.arriving_bytes -= size
-        self.size -= size
+        self.expect(-count, -size)
         if not self.consumers:
             self.host.note_idle(self)
 
@@ -166,7 +153,11 @@ class Queue:
 
     def _note_back(self, level: int, message: Message) -> None:
         if self.passed is not None:
-            self.passed.note_back(level, message.number, message)
+            try:
+                self.passed.note_back(level, message.number, message)
+            except Exception as bug:  # of a selector: all consumers examine all messages again
+                self.host.turns.bug = bug
+                self.passed.forget()
 
     def put(self, message: Message) -> None:
         """Accept a message that fits and has been charged."""
@@ -206,33 +197,45 @@ class Queue:
         self.size -= paged.size
         paged.give_back(self.host.memory)
 
-    def drop_oldest(self) -> Message | None:
-        """Remove and return the first message to make room, and release its memory."""
+    def drop_oldest(self, then: Callable[[Message], object] = noop) -> bool:
+        """Pass on and remove the first message, to make room. False = there is none, or a bug."""
         message = self.waiting.pop()
-        if message is not None:
-            self.release(message)
-        return message
+        if message is None or self.part_with(message, then, message):
+            return message is not None
+        self._put_back(message)
+        return False
+
+    def part_with(self, message: Message, then: Callable[..., object], *arguments: object) -> bool:
+        """Pass on a message that left its place, and release it. False = neither, after a bug."""
+        try:
+            with self.host.atomically():
+                then(*arguments)
+                self.release(message)
+        except Exception as bug:
+            self.host.turns.bug = bug
+            return False
+        return True
 
     def give_back(self, message: Message, delay_s: float, now: float) -> None:
         """Return a failed delivery to its position, at once or after a delay."""
         if self.on_orphan is not None:
-            self.release(message)
-            self.on_orphan(message, now)
-            return
-        if delay_s <= 0:
+            if self.part_with(message, self.on_orphan, message, now):
+                return
+            delay_s = AGAIN_S
+        if delay_s > 0:
+            self._set_aside(message, now + delay_s, partial(self.give_back, message, 0.0))
+        else:
             self._put_back(message)
-            return
+
+    def _set_aside(self, message: Message, until: float, then: Callable[[float], object]) -> None:
+        """Keep a message as a delayed one until a time, at which ``then`` takes it."""
         self._note_delayed(message, 1)
 
-        def due(at: float) -> None:
+        def due(now: float) -> None:
             self._note_delayed(message, -1)
-            if self.on_orphan is not None:
-                self.release(message)
-                self.on_orphan(message, at)
-                return
-            self._put_back(message)
+            then(now)
 
-        self.host.timers.call_at(now + delay_s, due)
+        self.host.timers.call_at(until, due)
 
     def _note_delayed(self, message: Message, change: int) -> None:
         self.delayed += change
@@ -242,10 +245,10 @@ class Queue:
             self._forget_passed()  # other levels may have messages of the group
 
     def _put_back(self, message: Message) -> None:
+        self._note_back(message.level, message)
         if self.taken is None or not self.host.pages.page_back(self, message):
             self.waiting.give_back(message)
             self._watch_expiry(message.publication)
-        self._note_back(message.level, message)
         self.host.mark(self)
 
     # Consumers.
@@ -319,7 +322,8 @@ class Queue:
                 break
             level = ready[0].options.priority
             is_served, is_cut = serve(self, ready, now)
-            if is_cut := is_cut or (is_served and self.waiting.count > 0 and self.host.is_over()):
+            is_over = is_served and self.waiting.count > 0 and self.host.turns.is_over()
+            if is_cut := is_cut or is_over:
                 self.host.mark(self)
                 break
             # Consumers of a lower priority may match what these did not.
@@ -339,15 +343,15 @@ class Queue:
 
     def settle(self, message: Message) -> None:
         """Finish an acknowledged message."""
+        self.release(message)
         self.unacked -= 1
         self.dequeued += 1
-        self.release(message)
 
     def settle_all(self, messages: list[Message]) -> None:
         """Finish acknowledged messages."""
+        self.release_all(messages)
         self.unacked -= len(messages)
         self.dequeued += len(messages)
-        self.release_all(messages)
 
     def _watch_expiry(self, publication: Publication, after: float = 0.0) -> None:
         """Schedule a sweep, so that messages expire even without consumers.
@@ -398,16 +402,17 @@ class Queue:
     def expire(self, message: Message, now: float) -> None:
         """Dead-letter or drop an expired message that was removed from ``waiting``."""
         self.destination.expired += 1
-        with self.host.atomically():
-            self.release(message)
-            self.host.dead_letter(self, message, DeadLetterReason.EXPIRED, now)
+        self._bury(message, DeadLetterReason.EXPIRED, now)
 
     def kill(self, message: Message, reason: DeadLetterReason, now: float) -> None:
         """Dead-letter an unacknowledged message."""
         self.unacked -= 1
-        with self.host.atomically():
-            self.release(message)
-            self.host.dead_letter(self, message, reason, now)
+        self._bury(message, reason, now)
+
+    def _bury(self, message: Message, reason: DeadLetterReason, now: float) -> None:
+        """Dead-letter a message that left its place. A bug only delays that."""
+        if not self.part_with(message, self.host.dead_letter, self, message, reason, now):
+            self._set_aside(message, now + AGAIN_S, partial(self._bury, message, reason))
 
     def end(self, on_orphan: Callable[[Message, float], None]) -> None:
         """End the queue: pass messages that return to ``on_orphan``, and forget paged ones."""
@@ -418,17 +423,19 @@ class Queue:
             self._forget(paged)
 
     def release(self, message: Message) -> None:
-        """Release a message that leaves the queue."""
+        """Release a message that leaves the queue. If the log fails, nothing has changed."""
+        if message.stored:
+            self.host.finish(message.stored)
         if self.taken is not None:
             self.host.pages.note_end(self, [message])
         self._release_run(message.publication, 1, len(message.body))
         if not self.consumers:
             self.host.note_idle(self)
-        if message.stored:
-            self.host.finish(message.stored)
 
     def release_all(self, messages: list[Message]) -> None:
-        """Release the charges of one or more messages, a run of one publication at a time."""
+        """Release one or more messages as ``release``, a run of one publication at a time."""
+        if self.place:
+            self.host.finish_all([message.stored for message in messages if message.stored])
         if self.taken is not None:
             self.host.pages.note_end(self, messages)
         start = size = 0
@@ -439,21 +446,13 @@ class Queue:
                 publication, start, size = message.publication, n, 0
             size += len(message.body)
         self._release_run(publication, len(messages) - start, size)
-        if self.place:
-            self.host.finish_all([message.stored for message in messages if message.stored])
 
     def _release_run(self, publication: Publication, count: int, size: int) -> None:
         """Release the charges of ``count`` messages with ``size`` bytes of bodies."""
-        memory = self.host.memory
         self.size -= size
-        memory.give_kept(size + MESSAGE_OVERHEAD_BYTES * count, publication.quota)
+        refund(self.host.memory, publication.head, count, size, publication.quota)
         if (stake := publication.stake) is not None:
-            memory.give_stored(size + stake.each * count, stake.quota)
-        head = publication.head
-        head.waiting_count -= count
-        if not head.waiting_count:
-            memory.give_kept(head.cost, head.payer)
-            head.payer = None
+            self.host.memory.give_stored(size + stake.each * count, stake.quota)
 
     def _ready(self, beneath: float) -> list[Consumer]:
         """Return the ready consumers of the highest priority that has any, in round-robin order.

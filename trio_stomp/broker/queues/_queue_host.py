@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Protocol, TypeVar
 from attrs import define, field
 
 from trio_stomp.base import MemoryBudget
-from trio_stomp.broker.delivery import Timers, Work
+from trio_stomp.broker.delivery import Timers, Turns, Work
 from trio_stomp.broker.queues._message import Message
 from trio_stomp.frames import DEDUP_HEADERS, Head
 
@@ -65,6 +65,7 @@ class QueueHost(Protocol[QueueT]):
 
     memory: MemoryBudget
     timers: Timers
+    turns: Turns
 
     @property
     def pages(self) -> "Pages[QueueT]":
@@ -78,9 +79,6 @@ class QueueHost(Protocol[QueueT]):
 
     def carry_out(self, work: Work) -> None:
         """Do a work that is no client's, in later turns if there is no time."""
-
-    def is_over(self) -> bool:
-        """Return whether the time for handing out in this turn is up."""
 
     def note_idle(self, queue: QueueT) -> None:
         """Note that a queue without consumers shrank: it may be idle."""

@@ -4,6 +4,7 @@ import heapq
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import AbstractContextManager, nullcontext
+from functools import partial
 from itertools import chain
 from typing import TYPE_CHECKING, Protocol
 
@@ -26,8 +27,8 @@ from trio_stomp.broker.delivery import (
 )
 from trio_stomp.broker.names import PRIVATE_QUEUE, STOMPSERVER_DEAD_LETTERS, Kind, Pattern
 from trio_stomp.broker.queues._consumer import Consumer, Source
-from trio_stomp.broker.queues._message import Message, cost_alone, force
-from trio_stomp.broker.queues._queue import PLACE, Queue, queue_of
+from trio_stomp.broker.queues._message import Message, force, refund
+from trio_stomp.broker.queues._queue import AGAIN_S, PLACE, Queue, queue_of
 from trio_stomp.broker.queues._queue_host import (
     MAX_HOPS,
     DeadLetterCounts,
@@ -38,7 +39,7 @@ from trio_stomp.broker.queues._queue_host import (
 from trio_stomp.broker.queues._wildcard_queues import FEW_QUEUES, WildcardQueues
 from trio_stomp.broker.queues._windows import Windows
 from trio_stomp.broker.routing import Destinations, PolicyBook
-from trio_stomp.frames import Head
+from trio_stomp.frames import Head, head_cost
 
 if TYPE_CHECKING:
     from trio_stomp.broker.queues._storage import Storage
@@ -89,7 +90,7 @@ class QueueBook:
     """Consumers that end in pieces. Their messages return before others are served."""
     frozen: dict[Queue, int] = field(factory=dict)
     """Queues that hand out nothing, with the number of unfinished COMMITs or NACKs into each."""
-    _marked: deque[Source] = field(factory=deque)
+    marked: deque[Source] = field(factory=deque)
     _accepted: int = 0
 
     def __attrs_post_init__(self) -> None:
@@ -149,10 +150,7 @@ class QueueBook:
         return Queue(name, destination, self.policies.policy_for(destination.name), self, place)
 
     def join(self, consumer: Consumer, name: str, pattern: Pattern | None) -> None:
-        """Attach ``consumer`` to the queue ``name``, or to new queues that match ``pattern``.
-
-        ``wildcard_queues.join`` attaches it to existing ones.
-        """
+        """Attach ``consumer`` to the queue ``name``, or to later queues that match ``pattern``."""
         if pattern is None:
             self.open(name, consumer.subscription.quota).attach(consumer)
         else:
@@ -206,14 +204,7 @@ class QueueBook:
     ) -> None:
         """End a queue, and pass its messages to ``on_orphan``, in later turns if there are many."""
         queue.end(on_orphan)
-        self.carry_out(self._ending(queue, on_orphan, now))
-
-    def _ending(
-        self, queue: Queue, on_orphan: Callable[[Message, float], None], now: float
-    ) -> Work:
-        while (message := queue.drop_oldest()) is not None:
-            on_orphan(message, now)
-            yield
+        self.carry_out(_ending(queue, now))
 
     def forget(self, destination: Destination) -> None:
         """Forget the name of a queue that has ended."""
@@ -255,11 +246,15 @@ class QueueBook:
         """
         level, storage = queue.level_of(level), self.storage
         waits = origin.is_stored and queue.destination.private
-        if storage is not None and (waits or storage.gets(queue, origin, level)):
-            storage.accept(queue, origin, bodies, level, size)
-        else:
-            first = self.reserve(len(bodies))
-            self.insert(queue, origin, bodies, level, size=size, first=first)
+        try:
+            if storage is not None and (waits or storage.gets(queue, origin, level)):
+                storage.accept(queue, origin, bodies, level, size)
+            else:
+                first = self.reserve(len(bodies))
+                self.insert(queue, origin, bodies, level, size=size, first=first)
+        except BaseException:  # a bug: nothing else will release the charge
+            refund(self.memory, origin.head, len(bodies), size, origin.quota)
+            raise
 
     def insert(
         self,
@@ -298,22 +293,22 @@ class QueueBook:
 
     # QueueHost.
 
-    def mark(self, queue: Source) -> None:
+    def mark(self, queue: Source, _now: float = 0.0) -> None:
         """Schedule the hand-out of ``queue`` at the end of the turn."""
         if not queue.is_marked:
             queue.is_marked = True
-            self._marked.append(queue)
+            self.marked.append(queue)
 
     @property
     def is_marked(self) -> bool:
         """Return whether any hand-out is scheduled, and allowed."""
-        return (bool(self._marked) or self.wildcard_queues.is_searching) and self.may_hand_out()
+        return (bool(self.marked) or self.wildcard_queues.is_searching) and self.may_hand_out()
 
     def pump(self, now: float) -> None:
         """Hand out messages of scheduled queues while there is time."""
         if not self.may_hand_out():
             return
-        marked, turns, entering = self._marked, self.turns, self.wildcard_queues.entering
+        marked, turns, entering = self.marked, self.turns, self.wildcard_queues.entering
         if self.storage is not None and self.storage.readers.held:
             self.storage.readers.go_on()
         while True:
@@ -322,7 +317,11 @@ class QueueBook:
                 queue.is_marked = False
                 is_quiet = not (self.destinations.leaving or self.ending or self.frozen or entering)
                 if is_quiet or not self._must_wait(queue):
-                    queue.pump(now)
+                    try:
+                        queue.pump(now)
+                    except Exception:
+                        self.timers.call_at(now + AGAIN_S, partial(self.mark, queue))
+                        raise
             elif not self.wildcard_queues.is_searching:
                 return
             elif (found := self.wildcard_queues.look_on()) is not None:
@@ -335,10 +334,6 @@ class QueueBook:
         """Implement ``QueueHost.carry_out``."""
         if not self.turns.finishes(work):
             self.turns.carry_out(work)
-
-    def is_over(self) -> bool:
-        """Return whether the time for handing out in this turn is up."""
-        return self.turns.is_over()
 
     def freeze(self, queues: Iterable[Queue]) -> None:
         """Stop the hand-out of ``queues`` until a COMMIT or NACK into them is complete."""
@@ -428,14 +423,15 @@ class QueueBook:
             target = self.open(name, quota)
         except ProtocolError:
             return False
-        if not target.fits(1, len(message.body)):
+        if not target.fits(1, size):
             return False
-        # If memory is short, a stored message moves from the store to the store.
-        goes_to_store = message.stored and target.place
-        if not goes_to_store and cost_alone(head, 1, size) > self.memory.kept_room:
+        # If memory is short, a stored message moves from the store to the store. The room of
+        # another one is released afterwards.
+        old = message.publication.head
+        room = self.memory.kept_room + (old.cost if old.waiting_count == 1 else 0)
+        if not (message.stored and target.place) and head_cost(head) > room:
             return False
-        # It was charged to its sender before, so it must not be refused now.
-        force(self.memory, head, 1, size, quota)
+        force(self.memory, head, 1, size, quota)  # it was charged before, and is not refused now
         expires_at = now + destination.ttl_s if destination.ttl_s else NEVER
         origin = Publication(destination, head, [], now, expires_at, quota=quota)
         destination.enqueued += 1
@@ -497,3 +493,9 @@ class QueueBook:
 def _is_awaited(consumer: Consumer, watched: tuple[float, int, int]) -> bool:
     _, first, count = watched
     return any(number in consumer.unacked for number in range(first, first + count))
+
+
+def _ending(queue: Queue, now: float) -> Work:
+    while (message := queue.waiting.pop()) is not None:
+        queue.give_back(message, 0.0, now)
+        yield

@@ -74,9 +74,8 @@ class Settlement:
             while pool:
                 acknowledger.note_room(consumer)
                 for _ in range(min(SETTLED, len(pool))):
-                    number, unacked = pool.popleft()
-                    consumer.release(number, unacked)
-                    acknowledger.settle(unacked, event, now)
+                    acknowledger.settle(pool[0][1], event, now)
+                    consumer.release(*pool.popleft())
                 yield
 
     def all_of_it(self, now: float) -> "Work":

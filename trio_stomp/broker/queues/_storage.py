@@ -158,21 +158,17 @@ class Storage:
             stake=stake,
             client=sender,
         )
-        try:
-            if stake is not None:
-                arrival.first = self._put(
-                    queue.place,
-                    origin,
-                    bodies,
-                    level,
-                    head=head,
-                    must_retry=must_retry,
-                    transient=transient,
-                )
-            self.log.when_safe(arrival)
-        except BaseException:  # a bug: the effect will not release the charge
-            arrival.refund()
-            raise
+        if stake is not None:
+            arrival.first = self._put(
+                queue.place,
+                origin,
+                bodies,
+                level,
+                head=head,
+                must_retry=must_retry,
+                transient=transient,
+            )
+        self.log.when_safe(arrival)
         queue.expect(len(bodies), size)
         self.memory.force_stored(arrival.stored, quota)
         queue.spilling += not origin.is_stored

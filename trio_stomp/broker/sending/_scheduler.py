@@ -4,12 +4,12 @@ import json
 from bisect import bisect_left, bisect_right
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import nullcontext
+from contextlib import contextmanager, nullcontext
 from functools import partial
 from itertools import islice
 from typing import TYPE_CHECKING
 
-from attrs import define, field
+from attrs import define, evolve, field
 
 from trio_stomp.base import Identity, MemoryBudget, ProtocolError, Quota
 from trio_stomp.broker.access import Authorizer
@@ -25,6 +25,7 @@ from trio_stomp.broker.delivery import (
     WallTime,
     Work,
 )
+from trio_stomp.broker.durability import Callback
 from trio_stomp.broker.headers import (
     Dialect,
     Removal,
@@ -75,8 +76,6 @@ class Scheduler:
     """Number of scheduled messages."""
     jobs: Jobs = field(factory=Jobs)
     turns: Turns = field(factory=Turns)
-    _made: int = 0
-    """The last number given to a message, without a store."""
     _ended: tuple[Client, int] | None = None
     """The result of a finished ``_ending``, for its client."""
     _by_cron: dict[Scheduled, None] = field(factory=dict)
@@ -137,11 +136,13 @@ class Scheduler:
                 destination, head=head, bodies=[], received_at=now, expires_at=NEVER, sender=client
             )
             first = self.storage.put_aside(SCHEDULED, origin, bodies, item.owner)
-            self.storage.log.when_safe(_TimerEffect(self, item, client))
+            effect = Callback(client, partial(self._arm, item), undo=partial(self.drop, item))
+            self.storage.log.when_safe(effect)
             item.ids = range(first, first + len(bodies))
             self._enter(item, item.ids)
         else:
-            self._enter(item, self._numbers(len(bodies)))
+            first = self.overflow.queues.reserve(len(bodies))
+            self._enter(item, range(first, first + len(bodies)))
             self._arm(item)
         self.memory.force_kept(cost, quota)
         self.waiting += len(bodies)
@@ -218,13 +219,21 @@ class Scheduler:
         for item in self._by_cron:
             self.timers.call_at(now, partial(self._fit, item))
 
-    def drop(self, item: Scheduled) -> None:
+    def drop(self, item: Scheduled, _now: float = 0.0) -> None:
         """Remove a scheduled message without sending it."""
+        if item.timer == IN_LINE:
+            self._lines[self.names(item)].remove(item)
+        elif item.timer:
+            self.timers.cancel(item.timer)
+        self._by_cron.pop(item, None)
         self.jobs.discard(item)
-        self.waiting -= len(item.bodies)
-        self.memory.give_kept(item.cost, item.quota)
+        self._release(item, len(item.bodies), item.cost)
+
+    def _release(self, item: Scheduled, count: int, cost: int) -> None:
+        self.waiting -= count
+        self.memory.give_kept(cost, item.quota)
         if item.quota is not None:
-            item.quota.scheduled -= len(item.bodies)
+            item.quota.scheduled -= count
 
     def check_count(self, quota: Quota | None, name: str, count: int) -> None:
         """Check a user's limit of scheduled messages: each one causes work when it is due.
@@ -240,14 +249,6 @@ class Scheduler:
                 f" {limit} is the limit for one user (option max_schedules_per_user); send to"
                 f" {name[:80]} when some of them have been sent",
             )
-
-    def _numbers(self, count: int) -> range:
-        """Return new numbers for messages that are not stored."""
-        if self.storage is not None:
-            first = self.storage.log.take_numbers(count)
-        else:
-            first, self._made = self._made + 1, self._made + count
-        return range(first, first + count)
 
     def _enter(self, item: Scheduled, numbers: Sequence[int]) -> None:
         item.first, item.numbers = numbers[0], numbers
@@ -281,11 +282,6 @@ class Scheduler:
             if is_meant and may_end(item):
                 count += end - begin
                 if end - begin == len(numbers):
-                    if item.timer == IN_LINE:
-                        self._lines[self.names(item)].remove(item)
-                    else:
-                        self.timers.cancel(item.timer)
-                    self._by_cron.pop(item, None)
                     self._end(item)
                 else:
                     self._end_some(item, begin, end)
@@ -300,28 +296,23 @@ class Scheduler:
 
     def _end_some(self, item: Scheduled, begin: int, end: int) -> None:
         """Cancel the messages from index ``begin`` to ``end`` of an item."""
-        gone, bodies = item.numbers[begin:end], item.bodies[begin:end]
-        freed = sum(map(len, bodies)) + MESSAGE_OVERHEAD_BYTES * len(bodies)
-        item.cost -= freed
-        self.memory.give_kept(freed, item.quota)
-        if item.quota is not None:
-            item.quota.scheduled -= len(bodies)
-        self.waiting -= len(bodies)
-        is_noted = item.sent or item.done
-        item.done -= max(0, min(end, item.done) - begin)
+        freed = sum(map(len, item.bodies[begin:end])) + MESSAGE_OVERHEAD_BYTES * (end - begin)
+        numbers = [*item.numbers[:begin], *item.numbers[end:]]
+        left = evolve(item, numbers=numbers, ids=numbers if item.ids else ())
+        left.done -= max(0, min(end, item.done) - begin)
+        if self.storage is not None and item.ids:
+            log = self.storage.log
+            with log.atomically():
+                log.finish_all(list(item.ids[begin:end]))
+                if item.sent or item.done:  # its setting's name may have changed with its first id
+                    log.forget(f"{SCHEDULED}{item.ids[0]}")
+                    self._note(left, self.due_ms(item))
         item.bodies = item.bodies[:begin] + item.bodies[end:]
-        item.numbers = [*item.numbers[:begin], *item.numbers[end:]]
-        if self.storage is None or not item.ids:
-            return
-        log, key = self.storage.log, f"{SCHEDULED}{item.ids[0]}"
-        item.ids = item.numbers
-        with log.atomically():
-            log.finish_all(list(gone))
-            if is_noted:  # its setting is named after the first message, which may have changed
-                log.forget(key)
-                self._note(item, self.due_ms(item))
+        item.numbers, item.ids, item.done = left.numbers, left.ids, left.done
+        item.cost -= freed
+        self._release(item, end - begin, freed)
 
-    def _arm(self, item: Scheduled) -> None:
+    def _arm(self, item: Scheduled, _now: float = 0.0) -> None:
         if not item.is_by_day:
             item.timer = self.timers.call_at(item.due_s, partial(self._due, item))
             return
@@ -342,7 +333,11 @@ class Scheduler:
 
     def _due(self, item: Scheduled, now: float) -> None:
         """Send what is due, behind what waits for the same destinations."""
-        item.timer, names = IN_LINE, self.names(item)
+        try:
+            item.timer, names = IN_LINE, self.names(item)
+        except Exception:
+            item.timer = self.timers.call_at(now + RETRY_S, partial(self._due, item))
+            raise
         self._by_cron.pop(item, None)
         if names in self._lines:
             self._lines[names].append(item)
@@ -352,12 +347,25 @@ class Scheduler:
 
     def _serve(self, names: tuple[str, ...], now: float) -> None:
         """Try the first messages of a line. The others follow in later calls."""
-        line, wait_s = self._lines[names], 0.0
+        line, wait_s = self._lines[names], RETRY_S
         try:
             if line:
-                wait_s = self._attempt(line.popleft(), now)
+                with self._as_before(line):
+                    wait_s = self._attempt(line[0], now)
         finally:
             self._follow(names, now + wait_s)
+
+    @contextmanager
+    def _as_before(self, line: deque[Scheduled]) -> Iterator[None]:
+        """After an exception inside, let the head of a line be as before, and go behind others."""
+        item = line[0]
+        before = item.done, item.sent, item.retry_s
+        try:
+            yield
+        except Exception:
+            item.timer, (item.done, item.sent, item.retry_s) = IN_LINE, before
+            line.rotate(-1)
+            raise
 
     def _follow(self, names: tuple[str, ...], at: float) -> None:
         """Serve the rest of a line at a time, in seconds of the broker's clock."""
@@ -369,79 +377,80 @@ class Scheduler:
     def _attempt(self, item: Scheduled, now: float) -> float:
         """Send messages as far as there is room. Return the seconds until the next attempt.
 
-        The others stay at the head of their line. NEVER = they are being sent in pieces.
+        Until they are settled, they head their line. NEVER = they are being sent in pieces.
         """
         if not self._may_send(item):
             self._end(item)
             return 0.0
         bodies = item.bodies[item.done : item.done + 1 if item.retry_s else None]
+        following = self._following(item, now)  # now: nothing may fail when they have been sent
         if not bodies:
-            return self._settle(item, 0, now)  # the rest was cancelled, or belongs to another item
+            return self._settle(item, 0, following)  # the rest was cancelled, or is another item's
         run = FrameRun(item.head, bodies, [])
         if (making_room := self.sender.making_room(item.quota, run, now)) is not None:
             deque(islice(making_room, DROPPED_AT_ONCE), maxlen=0)
-            self._lines[self.names(item)].appendleft(item)
             return 0.0
         item.timer = 0  # it cannot be ended any more
         storage = self.storage if item.ids else None
         if storage is not None and self.sender.is_long(item.quota, run):
-            self.turns.start(self._sending(storage, item, run, now), now)
+            self.turns.carry_out(self._sending(storage, item, run, following, now))
             return NEVER
         # One record, so that it is sent exactly once across a restart.
         with nullcontext() if storage is None else storage.log.atomically():
-            return self._settle(item, self.sender.send(item, run, now), now)
+            return self._settle(item, self.sender.send(item, run, now), following)
 
-    def _sending(self, storage: Storage, item: Scheduled, run: FrameRun, now: float) -> Work:
+    def _sending(
+        self, storage: Storage, item: Scheduled, run: FrameRun, following: int | None, now: float
+    ) -> Work:
         """Send an item in pieces, and write its progress to the same record."""
-        note, wait_s = partial(self._settle, item, len(run.bodies), now), 0.0
+        note, wait_s = partial(self._settle, item, len(run.bodies), following), RETRY_S
         try:
-            yield from self.sender.sending(item, run, now, note)
-        except ProtocolError as error:
-            with storage.log.atomically():
-                wait_s = self._settle(item, self.sender.refused(item, run, error, now), now)
+            with self._as_before(self._lines[self.names(item)]):
+                try:
+                    yield from self.sender.sending(item, run, now, note)
+                    wait_s = 0.0 if item.timer else self._settle(item, 0, following)
+                except ProtocolError as error:
+                    done = self.sender.refused(item, run, error, now)
+                    with storage.log.atomically():
+                        wait_s = self._settle(item, done, following)
         finally:
-            if not item.timer:  # the store failed
-                wait_s = self._settle(item, 0, now)
             self._follow(self.names(item), self.turns.now + wait_s)
 
-    def _settle(self, item: Scheduled, done: int, now: float) -> float:
+    def _settle(self, item: Scheduled, done: int, following: int | None) -> float:
         """Note that ``done`` more messages were sent. Return the seconds until the next attempt.
 
         If a whole run finds no room, its first message is tried alone: there may be room for it.
         """
         item.timer, item.done, wait_s = IN_LINE, item.done + done, item.retry_s
         is_whole = item.done == len(item.bodies)
-        if not is_whole:
-            self._lines[self.names(item)].appendleft(item)
-            if not done:
-                item.retry_s = min(2 * wait_s, RETRY_S) or FIRST_RETRY_S
-                return wait_s
+        if not is_whole and not done:
+            item.retry_s = min(2 * wait_s, RETRY_S) or FIRST_RETRY_S
+            return wait_s
         item.retry_s = 0.0
-        due_s = item.due_s
-        if item.is_by_day:
-            # Setting the wall clock is no passage of time: no repetition was missed by it.
-            due_s = min(now, max(due_s, self.wall.clock_s(item.due_ms)))
-        following = item.schedule.next_due(self.wall.ms(due_s), item.sent + 1)
         if is_whole:
             item.sent, item.done = item.sent + 1, 0
             self._note(item, following)
-            self._go_on(item, following)
+            if following is None:
+                self.drop(item)
+            else:
+                self._lines[self.names(item)].popleft()
+                item.due_ms, item.due_s = following, self.wall.clock_s(following)
+                self._arm(item)
         elif following is None:
             self._end_some(item, 0, item.done)
         else:
             self._note(item, self.due_ms(item))
         return 0.0
 
-    def _go_on(self, item: Scheduled, following: int | None) -> None:
-        """Set the timer for the next time, or drop the item after the last one."""
-        if following is None:
-            self.drop(item)
-            return
-        item.due_ms, item.due_s = following, self.wall.clock_s(following)
-        self._arm(item)
+    def _following(self, item: Scheduled, now: float) -> int | None:
+        """Return when messages are sent again after this time, in ms since 1970; None = never."""
+        due_s = item.due_s
+        if item.is_by_day:
+            # Setting the wall clock is no passage of time: no repetition was missed by it.
+            due_s = min(now, max(due_s, self.wall.clock_s(item.due_ms)))
+        return item.schedule.next_due(self.wall.ms(due_s), item.sent + 1)
 
     def _may_send(self, item: Scheduled) -> bool:
-        """Return whether the owner may still send the messages."""
         try:
             plan = self._plan(item)
         except ProtocolError:
@@ -477,24 +486,6 @@ class Scheduler:
 
     def _finish(self, storage: Storage, item: Scheduled, noted: int) -> None:
         """Remove messages from the store, and their progress if any was ``noted``."""
-        for id in item.ids:
-            storage.log.finish(id)
+        storage.log.finish_all(list(item.ids))
         if noted:
             storage.log.forget(f"{SCHEDULED}{item.ids[0]}")
-
-
-@define(eq=False, repr=False)
-class _TimerEffect:
-    """An effect that starts a schedule's timer once it is stored."""
-
-    scheduler: Scheduler
-    item: Scheduled
-    client: Client | None
-
-    def commit(self, _now: float) -> None:
-        """Implement ``Effect.commit``."""
-        self.scheduler._arm(self.item)
-
-    def withdraw(self, _now: float) -> None:
-        """Implement ``Effect.withdraw``."""
-        self.scheduler.drop(self.item)

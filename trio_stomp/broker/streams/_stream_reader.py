@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from attrs import define, field
 
-from trio_stomp.broker.delivery import NEVER, Delivery, Publication, Timers
+from trio_stomp.broker.delivery import NEVER, Delivery, Publication, Timers, Work
 from trio_stomp.broker.headers import END_MARK, PRIORITY_DEFAULT
 from trio_stomp.broker.queues import (
     AUTO_BATCH_BYTES,
@@ -64,7 +64,7 @@ class StreamReader:
     unacked: int = 0
     nacked: int = 0
     redelivered: int = 0
-    reassign: Callable[[Message, float, float], bool] | None = None
+    reassign: Callable[[Message, float, float], Work] | None = None
     _own: deque[StreamRun] = field(factory=deque)
     """Runs read from the store for this reader."""
     _alarm: int = 0

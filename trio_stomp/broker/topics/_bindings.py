@@ -3,7 +3,7 @@
 from functools import partial
 from itertools import count, repeat
 
-from attrs import define, field
+from attrs import define, evolve, field
 
 from trio_stomp.base import CloseReason, MemoryBudget, ProtocolError, Quota
 from trio_stomp.broker.access import Authorizer
@@ -24,6 +24,7 @@ from trio_stomp.broker.durability import Log
 from trio_stomp.broker.headers import DSUB, PRIORITY_DEFAULT, SubscribeOptions
 from trio_stomp.broker.names import Kind
 from trio_stomp.broker.queues import (
+    AGAIN_S,
     STEP,
     Acknowledger,
     Consumer,
@@ -210,7 +211,7 @@ class Bindings:
     def make_room(self, queue: Queue, count: int, size: int, _now: float) -> None:
         """Drop old messages, by policy, for stored ones that enter a durable subscription."""
         drops = self._policy_of(queue) == DROP_OLDEST
-        while drops and not queue.fits_now(count, size) and queue.drop_oldest() is not None:
+        while drops and not queue.fits_now(count, size) and queue.drop_oldest():
             self._count_drop(queue.destination)
 
     def _could_take(self, binding: Binding, size: int) -> bool:
@@ -238,7 +239,7 @@ class Bindings:
         cost = cost_alone(head, count, size)
         while (
             not self._fits(binding, count, size) or cost > self.memory.kept_room_for(binding.quota)
-        ) and queue.drop_oldest() is not None:
+        ) and queue.drop_oldest():
             self._count_drop(queue.destination)
             yield
 
@@ -251,7 +252,7 @@ class Bindings:
                 return True
             self._count_drop(queue.destination)
             helps = policy == DROP_OLDEST and not self._never_fits(binding, origin.head, len(body))
-            if helps and queue.drop_oldest() is not None:
+            if helps and queue.drop_oldest():
                 continue
             if policy == DISCONNECT and queue.consumers:
                 self._disconnect(queue.consumers[0].subscription, queue)
@@ -308,7 +309,7 @@ class Bindings:
             if self.log is not None:
                 remember(self.log, binding)
         if destination.kind is Kind.WORK:
-            queue.reassign = partial(self._reassign, binding)
+            queue.reassign = partial(self._reassigning, binding)
         for target, pattern in binding.targets:
             self.destinations.add(binding, target, pattern, quota)
         return binding
@@ -418,70 +419,53 @@ class Bindings:
 
     def _reassign_orphan(self, message: Message, now: float) -> None:
         """Reassign an ended member's message: to another member, else parked, else dropped."""
+        if message.publication.destination.kind is Kind.WORK:
+            self.queues.carry_out(self._handing_on(message, now))
+
+    def _handing_on(self, message: Message, now: float) -> Work:
         origin = message.publication
-        if origin.destination.kind is not Kind.WORK:
-            return
-        destination = self.destinations.open(origin.destination.name)
-        if is_long_choice(destination):
-            self.queues.carry_out(self._handing_on(destination, message, now))
-        else:
-            self._give_or_park(destination, message, now)
+        try:
+            destination = self.destinations.open(origin.destination.name)
+            if is_long_choice(destination):
+                yield from asking([(destination, origin.head)])
+            recipients = destination.recipients(origin)
+            if recipients:
+                self._give(destination, recipients[destination.rotation % len(recipients)], message)
+            elif destination.ttl_s:
+                self.stale.park(origin.with_bodies(destination, [message.body]), now)
+            else:
+                self._count_drop(destination)
+        except Exception as bug:
+            self.queues.turns.bug = bug
+            self.queues.timers.call_at(now + AGAIN_S, partial(self._reassign_orphan, message))
 
-    def _handing_on(self, destination: Destination, message: Message, now: float) -> Work:
-        yield from asking([(destination, message.publication.head)])
-        self._give_or_park(destination, message, now)
+    def _reassigning(self, binding: Binding, message: Message, delay_s: float, now: float) -> Work:
+        """Pass a message that a member refused to another one, or give it back.
 
-    def _give_or_park(self, destination: Destination, message: Message, now: float) -> None:
-        origin = message.publication
-        recipients = destination.recipients(origin)
-        if recipients:
-            self._give(destination, recipients[destination.rotation % len(recipients)], message)
-        elif destination.ttl_s:
-            self.stale.park(origin.with_bodies(destination, [message.body]), now)
-        else:
-            self._count_drop(destination)
-
-    def _reassign(self, binding: Binding, message: Message, delay_s: float, now: float) -> bool:
-        """Pass a message that a member refused to another one. Return whether there was one.
-
-        With very many selectors, return True and pass it on, or give it back, in later turns.
+        With very many selectors, this ends in a later turn.
         """
-        destination = self.destinations.open(message.publication.destination.name)
-        if is_long_choice(destination):
-            self.queues.carry_out(self._passing_on(binding, destination, message, delay_s, now))
-            return True
-        return self._pass_to_another(binding, destination, message)
-
-    def _passing_on(
-        self,
-        binding: Binding,
-        destination: Destination,
-        message: Message,
-        delay_s: float,
-        now: float,
-    ) -> Work:
-        yield from asking([(destination, message.publication.head)])
-        if not self._pass_to_another(binding, destination, message):
-            binding.queue.give_back(message, delay_s, now)
-
-    def _pass_to_another(
-        self, binding: Binding, destination: Destination, message: Message
-    ) -> bool:
-        recipients = destination.recipients(message.publication)
-        others = [each for each in recipients if each is not binding]
-        if not others:
-            return False
-        binding.queue.release(message)
-        self._give(destination, others[destination.rotation % len(others)], message)
-        return True
+        queue, is_passed = binding.queue, False
+        try:
+            destination = self.destinations.open(message.publication.destination.name)
+            if is_long_choice(destination):
+                yield from asking([(destination, message.publication.head)])
+            recipients = destination.recipients(message.publication)
+            if others := [each for each in recipients if each is not binding]:
+                member = others[destination.rotation % len(others)]
+                is_passed = queue.part_with(message, self._give, destination, member, message)
+        except Exception as bug:
+            self.queues.turns.bug = bug
+        if not is_passed:
+            queue.give_back(message, delay_s, now)
 
     def _give(self, destination: Destination, member: Member, message: Message) -> None:
         """Give another member's message to ``member``, and advance the rotation."""
         destination.rotation += 1
         if not isinstance(member, Subscription):
             assert isinstance(member, Binding)
-            message.stored = 0  # its record, of the other member, has ended
-            message.publication = message.publication.of(member.quota)
+            # Its record, of the other member, ends.
+            origin = message.publication.of(member.quota)
+            message = evolve(message, publication=origin, stored=0)
             head, size = message.publication.head, len(message.body)
             if charge(self.memory, head, 1, size, member.quota):
                 member.queue.put(message)
