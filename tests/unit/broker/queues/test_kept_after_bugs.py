@@ -46,7 +46,7 @@ class Scene:
 
     def sends(self, *bodies: str, **headers: str) -> None:
         """Have a client send messages."""
-        self.desk.actor().sends(Q, *bodies, persistent="true", **headers)
+        self.desk.actor().sends(Q, *bodies, persistent="true", **headers)  # type: ignore[arg-type]
         self.settles()
 
     def taken(self, ack: str = "client-individual") -> tuple[Actor, list[Received]]:

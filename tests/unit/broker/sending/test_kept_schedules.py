@@ -83,7 +83,7 @@ def test_what_is_due(
     sender, reader = bench.actor(), bench.reader(Q)
     again = {"AMQ_SCHEDULED_PERIOD": "4000", "AMQ_SCHEDULED_REPEAT": "1"} if repeats else {}
     for body in ("a", "b"):
-        sender.sends(Q, body, persistent="true", AMQ_SCHEDULED_DELAY="1000", **again)
+        sender.sends(Q, body, persistent="true", AMQ_SCHEDULED_DELAY="1000", **again)  # type: ignore[arg-type]
     sender.sends(Q, "c", persistent="true", AMQ_SCHEDULED_DELAY="1500")
     bench.turn()
     plant(monkeypatch, where, at)
@@ -104,7 +104,7 @@ def test_what_finds_room_in_part(
     bench = DurableBench(book={Q: DestinationPolicy(max_messages=1)})
     sender = bench.actor()
     again = {"AMQ_SCHEDULED_PERIOD": "9000", "AMQ_SCHEDULED_REPEAT": "1"} if repeats else {}
-    sender.sends(Q, "a", "b", "c", persistent="true", AMQ_SCHEDULED_DELAY="1000", **again)
+    sender.sends(Q, "a", "b", "c", persistent="true", AMQ_SCHEDULED_DELAY="1000", **again)  # type: ignore[arg-type]
     bench.turn()
     plant(monkeypatch, where, at)
     found: list[str] = []
@@ -126,7 +126,7 @@ def test_a_cancellation(
     bench = DurableBench(book={Q: DestinationPolicy(max_messages=1)})
     sender = bench.actor()
     periodic = {"AMQ_SCHEDULED_PERIOD": "9000", "AMQ_SCHEDULED_REPEAT": "1"}
-    sender.sends(Q, "a", "b", persistent="true", AMQ_SCHEDULED_DELAY="1000", **periodic)
+    sender.sends(Q, "a", "b", persistent="true", AMQ_SCHEDULED_DELAY="1000", **periodic)  # type: ignore[arg-type]
     bench.turn()
     passes(bench, 2)
     assert bench.waiting(Q) == ["a"]
@@ -165,7 +165,7 @@ def test_what_is_sent_in_pieces(repeats: int, where: str, monkeypatch: pytest.Mo
     sender = bench.actor()
     again = {"AMQ_SCHEDULED_PERIOD": "6000", "AMQ_SCHEDULED_REPEAT": "1"} if repeats else {}
     for body in ("a", "b"):
-        sender.sends("/topic/t", body, persistent="true", AMQ_SCHEDULED_DELAY="1000", **again)
+        sender.sends("/topic/t", body, persistent="true", AMQ_SCHEDULED_DELAY="1000", **again)  # type: ignore[arg-type]
     bench.turn()
     plant(monkeypatch, where)
     assert passes(bench, 4) == 1

@@ -238,8 +238,8 @@ def test_all_or_nothing_in_memory(
         plant(patch, where, at)
         with pytest.raises(FrameBug):
             worker.commits(ack, *sends)
-            desk.turn()
-            desk.turn()
+    desk.turn()
+    desk.turn()
     names = sum(desk.broker.destinations.ensure(name).cost for name in (OUT, FAR))
     assert (desk.memory.kept_bytes, desk.memory.tables_bytes - names) == before
     assert (desk.waiting(OUT), desk.waiting(FAR), durable.reads()) == ([], [], [])
