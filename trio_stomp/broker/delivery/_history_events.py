@@ -42,8 +42,8 @@ class Queued:
 
 
 @define(eq=False)
-class ToSubscription:
-    """Deliveries to a subscription."""
+class Delivered:
+    """Deliveries of a queue's messages to a consumer."""
 
     at: float
     destination: str
@@ -53,34 +53,46 @@ class ToSubscription:
     first: int
     """The first delivery number."""
     count: int
-
-
-@define(eq=False)
-class Delivered(ToSubscription):
-    """Deliveries of a queue's messages to a consumer."""
-
     numbers: "Sequence[int]"
     """The numbers of the messages in the queue."""
 
 
 @define(eq=False)
-class Shown(ToSubscription):
-    """A queue's messages shown to a browser."""
+class Shown:
+    """A queue's messages shown to a browser. The fields are those of ``Delivered``."""
 
+    at: float
+    destination: str
+    session: str
+    tag: str
+    first: int
+    count: int
     numbers: "Sequence[int]"
 
 
 @define(eq=False)
-class Given(ToSubscription):
-    """Earlier messages delivered to a subscriber late."""
+class Given:
+    """Earlier messages delivered to a subscriber late. More fields are those of ``Delivered``."""
 
+    at: float
+    destination: str
+    session: str
+    tag: str
+    first: int
+    count: int
     cause: "DeliveryReason"
 
 
 @define(eq=False)
-class Browsed(ToSubscription):
+class Browsed:
     """The MESSAGE that ended a browser's listing."""
 
+    at: float
+    destination: str
+    session: str
+    tag: str
+    first: int
+    """Its delivery number."""
     count: int = 1
 
 
