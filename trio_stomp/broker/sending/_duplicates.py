@@ -1,6 +1,5 @@
 """Duplicate detection: ids that senders give to messages are remembered, across restarts too."""
 
-import json
 from collections.abc import Callable, Iterable, Iterator
 from typing import TYPE_CHECKING
 
@@ -44,10 +43,10 @@ def read_ids(place: str, run: "Stored") -> Iterator[tuple[str, str, int]]:
     """Yield the ids of a stored record: the destination, the id as of ``id_of``, its number."""
     for id, body in zip(run.ids, run.bodies, strict=True):
         if place == SEEN:
-            to, name = json.loads(body)
+            count, _, text = body.decode().partition(" ")
+            yield text[: int(count)], text[int(count) :], id
         else:
-            to, name = place.removeprefix(SEEN), ((run.head or b"\n") + body).decode()
-        yield to, name, id
+            yield place.removeprefix(SEEN), ((run.head or b"\n") + body).decode(), id
 
 
 @define(eq=False, repr=False)
@@ -171,7 +170,7 @@ class Duplicates:
                     first = log.put(
                         SEEN,
                         head=b"",
-                        bodies=[json.dumps((to.name, name)).encode() for to, name, _ in new],
+                        bodies=[f"{len(to.name)} {to.name}{name}".encode() for to, name, _ in new],
                         level=0,
                         received_ms=0,
                         expires_ms=0,

@@ -71,8 +71,9 @@ class SmallPlaces:
         """Return the messages of a place with ids above ``after``, and keep them no longer."""
         rows = [row for row in self.rows(key) if row.id > after]
         self.forget(key)
-        counted = (row._replace(deliveries=deliveries.get(row.id, 0)) for row in rows)
-        return page_of(counted, after, True)
+        if deliveries:
+            rows = [row._replace(deliveries=deliveries.get(row.id, 0)) for row in rows]
+        return page_of(rows, after, True)
 
     def clear(self) -> None:
         """Keep no messages any longer."""

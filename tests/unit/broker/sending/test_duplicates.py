@@ -1,7 +1,5 @@
 """Ids of senders: recognized after restarts, within the window and no longer."""
 
-import json
-
 import pytest
 
 from tests.support.core import Actor, Received, run_of
@@ -43,7 +41,7 @@ def is_known(core: DurableBench, id: str, **headers: str) -> bool:
 
 def own(body: bytes) -> str:
     """Return the id in a stored body, without its destination and user."""
-    return json.loads(body)[1].partition("\n")[2]  # type: ignore[no-any-return]
+    return body.decode().partition("\n")[2]
 
 
 def kept(core: DurableBench) -> list[str]:
