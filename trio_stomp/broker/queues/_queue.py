@@ -411,7 +411,8 @@ class Queue:
 
     def _bury(self, message: Message, reason: DeadLetterReason, now: float) -> None:
         """Dead-letter a message that left its place. A bug only delays that."""
-        if not self.part_with(message, self.host.dead_letter, self, message, reason, now):
+        bury = partial(self.host.dead_letter, self, message, reason, now)
+        if not self.part_with(message, bury):
             self._set_aside(message, now + AGAIN_S, partial(self._bury, message, reason))
 
     def end(self, on_orphan: Callable[[Message, float], None]) -> None:

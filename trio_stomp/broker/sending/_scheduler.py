@@ -139,11 +139,10 @@ class Scheduler:
             effect = Callback(client, partial(self._arm, item), undo=partial(self.drop, item))
             self.storage.log.when_safe(effect)
             item.ids = range(first, first + len(bodies))
-            self._enter(item, item.ids)
         else:
             first = self.overflow.queues.reserve(len(bodies))
-            self._enter(item, range(first, first + len(bodies)))
             self._arm(item)
+        self._enter(item, item.ids or range(first, first + len(bodies)))
         self.memory.force_kept(cost, quota)
         self.waiting += len(bodies)
         if quota is not None:
