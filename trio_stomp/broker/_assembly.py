@@ -72,6 +72,10 @@ from trio_stomp.broker.topics import Bindings, InitialDelivery, LastValues, Stal
 from trio_stomp.frames import Head
 
 
+def _native() -> Dialect:
+    return dialect("native")  # the compiler would take a name of the class for it
+
+
 @define(eq=False, repr=False)
 class BrokerAssembly:
     """The parts of a core.
@@ -95,7 +99,7 @@ class BrokerAssembly:
     boot: str
     server_name: str = ""
     book: PolicyBook = field(factory=PolicyBook)
-    dialect: Dialect = field(factory=partial(dialect, "native"))
+    dialect: Dialect = field(factory=_native)
     wall: WallTime = field(factory=WallTime)
     log: Log | None = None
     rules: AccessRules | None = None
