@@ -9,7 +9,7 @@ from functools import partial
 from itertools import islice
 from typing import TYPE_CHECKING
 
-from attrs import define, evolve, field
+from attrs import define, field
 
 from trio_stomp.base import Identity, MemoryBudget, ProtocolError, Quota
 from trio_stomp.broker.access import Authorizer
@@ -25,7 +25,7 @@ from trio_stomp.broker.delivery import (
     WallTime,
     Work,
 )
-from trio_stomp.broker.durability import Callback
+from trio_stomp.broker.durability import Callback, Log
 from trio_stomp.broker.headers import (
     Dialect,
     Removal,
@@ -297,17 +297,17 @@ class Scheduler:
         """Cancel the messages from index ``begin`` to ``end`` of an item."""
         freed = sum(map(len, item.bodies[begin:end])) + MESSAGE_OVERHEAD_BYTES * (end - begin)
         numbers = [*item.numbers[:begin], *item.numbers[end:]]
-        left = evolve(item, numbers=numbers, ids=numbers if item.ids else ())
-        left.done -= max(0, min(end, item.done) - begin)
+        ids = numbers if item.ids else ()
+        done = item.done - max(0, min(end, item.done) - begin)
         if self.storage is not None and item.ids:
             log = self.storage.log
             with log.atomically():
                 log.finish_all(list(item.ids[begin:end]))
                 if item.sent or item.done:  # its setting's name may have changed with its first id
                     log.forget(f"{SCHEDULED}{item.ids[0]}")
-                    self._note(left, self.due_ms(item))
+                    self._write(log, item, ids, done, self.due_ms(item))
         item.bodies = item.bodies[:begin] + item.bodies[end:]
-        item.numbers, item.ids, item.done = left.numbers, left.ids, left.done
+        item.numbers, item.ids, item.done = numbers, ids, done
         item.cost -= freed
         self._release(item, end - begin, freed)
 
@@ -475,13 +475,18 @@ class Scheduler:
             return
         if following is None:
             self._finish(self.storage, item, item.sent - 1)
-            return
-        progress = {"due_ms": following, "sent": item.sent, "last": item.ids[-1]}
+        else:
+            self._write(self.storage.log, item, item.ids, item.done, following)
+
+    def _write(
+        self, log: Log, item: Scheduled, ids: Sequence[int], done: int, following: int
+    ) -> None:
+        progress = {"due_ms": following, "sent": item.sent, "last": ids[-1]}
         if self.wall.set_ms:
             progress["set_ms"] = self.wall.set_ms
-        if item.done:
-            progress["until"] = item.ids[item.done - 1]
-        self.storage.log.keep(f"{SCHEDULED}{item.ids[0]}", json.dumps(progress))
+        if done:
+            progress["until"] = ids[done - 1]
+        log.keep(f"{SCHEDULED}{ids[0]}", json.dumps(progress))
 
     def _finish(self, storage: Storage, item: Scheduled, noted: int) -> None:
         """Remove messages from the store, and their progress if any was ``noted``."""

@@ -3,7 +3,7 @@
 from functools import partial
 from itertools import count, repeat
 
-from attrs import define, evolve, field
+from attrs import define, field
 
 from trio_stomp.base import CloseReason, MemoryBudget, ProtocolError, Quota
 from trio_stomp.broker.access import Authorizer
@@ -463,12 +463,16 @@ class Bindings:
         destination.rotation += 1
         if not isinstance(member, Subscription):
             assert isinstance(member, Binding)
-            # Its record, of the other member, ends.
-            origin = message.publication.of(member.quota)
-            message = evolve(message, publication=origin, stored=0)
-            head, size = message.publication.head, len(message.body)
-            if charge(self.memory, head, 1, size, member.quota):
-                member.queue.put(message)
+            origin, body, count = (
+                message.publication.of(member.quota),
+                message.body,
+                message.deliveries,
+            )
+            # It is not stored: the record of the other member's ends.
+            own = Message(message.number, origin, body, message.level, deliveries=count)
+            own.failures = message.failures
+            if charge(self.memory, origin.head, 1, len(body), member.quota):
+                member.queue.put(own)
             else:
                 self._count_drop(destination)
             return
