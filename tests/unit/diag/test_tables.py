@@ -72,7 +72,7 @@ def use_queue(core: Core, peer: Peer, number: int) -> None:
     destination = core.broker.destinations.find_current(f"/queue/{number}")
     assert destination is not None
     assert isinstance(destination.queue, Queue)
-    while destination.queue.drop_oldest() is not None:
+    while destination.queue.drop_oldest():
         pass
     assert destination.queue.waiting.pop() is None
 
