@@ -90,7 +90,7 @@ class QueueBook:
     """Consumers that end in pieces. Their messages return before others are served."""
     frozen: dict[Queue, int] = field(factory=dict)
     """Queues that hand out nothing, with the number of unfinished COMMITs or NACKs into each."""
-    marked: deque[Source] = field(factory=deque)
+    _marked: deque[Source] = field(factory=deque)
     _accepted: int = 0
 
     def __attrs_post_init__(self) -> None:
@@ -297,18 +297,18 @@ class QueueBook:
         """Schedule the hand-out of ``queue`` at the end of the turn."""
         if not queue.is_marked:
             queue.is_marked = True
-            self.marked.append(queue)
+            self._marked.append(queue)
 
     @property
     def is_marked(self) -> bool:
         """Return whether any hand-out is scheduled, and allowed."""
-        return (bool(self.marked) or self.wildcard_queues.is_searching) and self.may_hand_out()
+        return (bool(self._marked) or self.wildcard_queues.is_searching) and self.may_hand_out()
 
     def pump(self, now: float) -> None:
         """Hand out messages of scheduled queues while there is time."""
         if not self.may_hand_out():
             return
-        marked, turns, entering = self.marked, self.turns, self.wildcard_queues.entering
+        marked, turns, entering = self._marked, self.turns, self.wildcard_queues.entering
         if self.storage is not None and self.storage.readers.held:
             self.storage.readers.go_on()
         while True:

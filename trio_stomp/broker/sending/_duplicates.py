@@ -137,7 +137,7 @@ class Duplicates:
             effect = _IdEffect(client, self.memory, destination, name, log)
             log.when_safe(effect)
         seen_id = self._enter(destination, name, quota)
-        oldest = self._forget_one(destination) if len(destination.seen) > window else None
+        oldest = self._forget_oldest(destination) if len(destination.seen) > window else None
         if effect is not None:
             seen_id.commit, effect.oldest = effect.client.awaited, oldest
         unwritten = self._unwritten.setdefault(client is None, _Unwritten())
@@ -192,12 +192,7 @@ class Duplicates:
                 self.log.finish(before.stored)
             self._enter(destination, name).stored = id
         for _ in range(len(seen) - self.window_of(destination.name)):
-            self.log.finish(self._forget_one(destination)[1].stored)
-
-    def take_back(self, destination: Destination, last: str | None) -> None:
-        """Forget the ids of a destination that came after ``last``: their COMMIT has failed."""
-        while destination.seen and next(reversed(destination.seen)) != last:
-            self._forget_one(destination, is_last=True)
+            self.log.finish(self._forget_oldest(destination)[1].stored)
 
     def forget(self, destination: Destination) -> None:
         """Forget all ids of a destination."""
@@ -216,9 +211,8 @@ class Duplicates:
         _charge(self.memory, destination, id_cost(name), quota)
         return seen_id
 
-    def _forget_one(self, destination: Destination, *, is_last: bool = False) -> tuple[str, SeenId]:
-        """Forget the oldest id of a destination, or the last one."""
-        name, seen_id = destination.seen.popitem(last=is_last)
+    def _forget_oldest(self, destination: Destination) -> tuple[str, SeenId]:
+        name, seen_id = destination.seen.popitem(last=False)
         _charge(self.memory, destination, -id_cost(name), seen_id.quota)
         return name, seen_id
 

@@ -2,7 +2,6 @@
 
 from collections import deque
 from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
-from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 from attrs import define, field
@@ -15,7 +14,6 @@ from trio_stomp.broker.names import Kind
 from trio_stomp.broker.queues import (
     Acknowledger,
     Overflow,
-    Queue,
     QueueBook,
     Settlement,
     claim_all,
@@ -364,37 +362,14 @@ class TransactionCommitter:
         planned: Planned,
         now: float,
     ) -> SendOutcome:
-        runs = [action for action in actions if isinstance(action, FrameRun)]
-        with self._or_nothing(planned):
-            outcomes = [self._send(client, run, planned, now) for run in runs]
+        outcomes: list[SendOutcome] = []
         for action in actions:
-            if isinstance(action, Acked):
+            if isinstance(action, FrameRun):
+                outcomes.append(self._send(client, action, planned, now))
+            else:
                 # Forgiving: an earlier cumulative ACK may have covered an id (A18).
                 self.acknowledger.apply(client, action, now, forgiving=True)
         return committed(outcomes)
-
-    @contextmanager
-    def _or_nothing(self, planned: Planned) -> Iterator[None]:
-        """After an exception inside, remove the messages, schedules and ids that were added.
-
-        What was delivered to subscribers that do not acknowledge cannot be taken back.
-        """
-        publisher, newest = self.publisher, self.queues.accepted
-        destinations = filter(None, map(publisher.destinations.find, planned.names))
-        lasts = {each: next(reversed(each.seen), None) for each in destinations}
-        try:
-            yield
-        except Exception:
-            for queue in [each for each in self.queues.marked if isinstance(each, Queue)]:
-                for message in [x for x in queue.waiting.in_order() if x.number > newest]:
-                    queue.waiting.take(message.level, message)
-                    queue.release(message)
-            for item in publisher.later.scheduler.jobs.beginning_at(newest):
-                if item.first > newest:
-                    publisher.later.scheduler.drop(item)
-            for destination, last in lasts.items():
-                publisher.duplicates.take_back(destination, last)
-            raise
 
     def _send(self, client: Client, run: FrameRun, planned: Planned, now: float) -> SendOutcome:
         publisher, transaction_matches = self.publisher, planned.transaction_matches

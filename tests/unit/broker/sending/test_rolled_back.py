@@ -9,8 +9,7 @@ from attrs import define
 from hypothesis import HealthCheck, event, example, given, settings
 from hypothesis import strategies as st
 
-from tests.support.bugs import plant
-from tests.support.core import Actor, Bench, lasting_bytes, pairs, run_of
+from tests.support.core import Actor, lasting_bytes, pairs, run_of
 from tests.support.durable_fakes import DurableBench
 from tests.support.share_fakes import ClockedDurable
 from trio_stomp.base import FrameBug
@@ -203,56 +202,3 @@ def test_all_or_nothing(
         assert is_done == control.commits(actions)
         assert scene.seen() == control.seen()
         assert scene.kept() == control.kept()
-
-
-WITHOUT_STORE = (
-    "sending._publisher.Publisher.send",
-    "queues._queues.QueueBook.insert",
-    "sending._duplicates.Duplicates.remember",
-    "sending._scheduler.Scheduler.keep",
-)
-
-
-@pytest.mark.parametrize("is_stored", [False, True], ids=["no store", "nothing to store"])
-@pytest.mark.parametrize(
-    ("where", "at"), [*((where, 1) for where in WITHOUT_STORE), (WITHOUT_STORE[0], 5)]
-)
-def test_all_or_nothing_in_memory(
-    where: str, at: int, is_stored: bool, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    desk = (DurableBench if is_stored else Bench)()
-    desk.actor().sends(IN, "job")
-    durable = desk.reader(NEWS, ack="client")
-    worker = desk.reader(IN, ack="client-individual")
-    (job,) = worker.reads()
-    ack = Acked([(job["ack"] or "").encode()], "id", None, False, True, ())
-    sends = [
-        run_of(OUT, ["1"]),
-        run_of(OUT, ["2"], (("x-dedup-id", "7"),)),
-        run_of(NEWS, ["3"]),
-        run_of(OUT, ["4"], (("AMQ_SCHEDULED_DELAY", "1000"),)),
-        run_of(FAR, ["5"]),
-    ]
-    before = desk.memory.kept_bytes, desk.memory.tables_bytes
-    with monkeypatch.context() as patch:
-        plant(patch, where, at)
-        with pytest.raises(FrameBug):
-            worker.commits(ack, *sends)
-    desk.turn()
-    desk.turn()
-    names = sum(desk.broker.destinations.ensure(name).cost for name in (OUT, FAR))
-    assert (desk.memory.kept_bytes, desk.memory.tables_bytes - names) == before
-    assert (desk.waiting(OUT), desk.waiting(FAR), durable.reads()) == ([], [], [])
-    assert desk.broker.scheduler.waiting == 0
-    assert len(worker.consumer().unacked) == 1
-    worker.is_gone()
-    desk.turn()
-    assert desk.waiting(IN) == ["job"]
-    again = desk.reader(IN, ack="client-individual")
-    (job,) = again.reads()
-    again.commits(Acked([(job["ack"] or "").encode()], "id", None, False, True, ()), *sends)
-    desk.passes(1)
-    desk.passes(1)
-    assert (desk.waiting(OUT), desk.waiting(FAR)) == (["1", "2", "4"], ["5"])
-    assert [frame.text for frame in durable.reads()] == ["3"]
-    assert desk.waiting(IN) == []
