@@ -193,6 +193,10 @@ class BrokerAssembly:
         destination = self.destinations.find_current(MONITOR)
         return destination is not None and bool(destination.subscribers)
 
+    def note_operation(self, event: str, queue: str, user: str, detail: str) -> None:
+        """Publish the event of an operator's operation, with its user."""
+        self.manager.record(event, queue, user, detail)
+
     def keep(
         self, stream: Stream, name: str, body: bytes, headers: Sequence[tuple[str, str]], now: float
     ) -> None:

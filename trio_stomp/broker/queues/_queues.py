@@ -241,8 +241,7 @@ class QueueBook:
     ) -> None:
         """Put messages that fit and have been charged into a queue.
 
-        Messages that go to the store (``Storage.gets``) enter the queue when they are stored. Those
-        of a temporary queue do so if the rest of their atomic group goes to the store.
+        Those that go to the store (``Storage.gets``), or their group does, enter it when stored.
         """
         level, storage = queue.level_of(level), self.storage
         waits = origin.is_stored and queue.destination.private

@@ -105,5 +105,5 @@ class Stepwise(Generic[T]):
     def _end(self, operation: T, user: str, now: float) -> None:
         operation.end(now)
         if self.event and operation.done:
-            manager, detail = self.server.broker.manager, self.detail(operation.done)
-            manager.record(self.event, self.place, user, detail)
+            detail = self.detail(operation.done)
+            self.server.broker.note_operation(self.event, self.place, user, detail)
