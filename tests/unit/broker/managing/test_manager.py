@@ -418,7 +418,7 @@ def test_the_user_and_the_operation_are_events_and_explained(bench: Bench) -> No
     bench.actor().sends(Q, "a")
     manager = bench.broker.manager
     drive(bench, manager.purge(Choice(Q), by="alice"))
-    manager.record("purge", Q, "alice", "1 message")
+    bench.broker.note_operation("purge", Q, "alice", "1 message")
     (event,) = bench.broker.take_events()
     assert (event.name, event.user, event.destination) == ("purge", "alice", Q)
     assert watcher.outbox.closed is None
