@@ -316,7 +316,9 @@ def test_a_hand_out_is_tried_again(ack: str, where: str, monkeypatch: pytest.Mon
     scene.ends_with(q=ALL if ack == "client" else [])
 
 
-@pytest.mark.parametrize("where", [GIVE, "routing._fanout.FanOut.encode_for"])
+@pytest.mark.parametrize(
+    "where", [GIVE, "routing._fanout.FanOut.encode_for", "topics._bindings.is_long_choice"]
+)
 @pytest.mark.parametrize("is_refused", [True, False], ids=["NACK", "leaving"])
 @pytest.mark.parametrize("is_long", [False, True])
 def test_a_message_for_another_member(
@@ -371,3 +373,23 @@ def test_a_large_acknowledgement(monkeypatch: pytest.MonkeyPatch) -> None:
     scene.does(lambda: reader.acks(frames[-1]), reader)
     scene.settles()
     scene.ends_with(q=["1", "2"])
+
+
+def test_a_message_that_a_selector_passed_returns(monkeypatch: pytest.MonkeyPatch) -> None:
+    """If the selector raises, all consumers look at all messages again."""
+    scene = Scene.of(DurableBench)
+    reader, frames = scene.taken("client-individual")
+    reader.consumer().is_early = True  # it gets no more
+    scene.sends(*(f"{number}" for number in range(3, 30)))
+    other = scene.desk.reader(Q, selector="a = 1")
+    scene.sends("last", a="1")
+    assert [each.text for each in other.reads()] == ["last"]
+    plant(monkeypatch, "queues._scan_positions.ScanPositions.note_back")
+    scene.does(lambda: reader.nacks(frames[0]))
+    scene.settles()
+    assert scene.bugs == 1
+    scene.does(reader.is_gone)
+    scene.later()
+    found = scene.desk.reader(Q)
+    scene.settles()
+    assert sorted(each.text for each in found.reads()) == sorted(map(str, range(30)))
