@@ -101,6 +101,14 @@ def refund(
     memory.give_kept(size + MESSAGE_OVERHEAD_BYTES * count, quota)
 
 
+def charge_again(memory: MemoryBudget, message: Message) -> None:
+    """Undo the release of a message's charges, in memory and in the store."""
+    origin, size = message.publication, len(message.body)
+    force(memory, origin.head, 1, size, origin.quota)
+    if (stake := origin.stake) is not None:
+        memory.force_stored(size + stake.each, stake.quota)
+
+
 def cost_of(messages: list[Message]) -> int:
     """Return the memory of messages that nothing else keeps."""
     heads = {message.publication.head for message in messages}

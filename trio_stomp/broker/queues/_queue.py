@@ -13,7 +13,7 @@ from trio_stomp.broker.headers import PRIORITY_DEFAULT
 from trio_stomp.broker.queues._consumer import Consumer
 from trio_stomp.broker.queues._groups import Groups
 from trio_stomp.broker.queues._hand_out import MOST_CONSUMERS, serve, some_ready
-from trio_stomp.broker.queues._message import Message, Paged, Waiting, refund
+from trio_stomp.broker.queues._message import Message, Paged, Waiting, charge_again, refund
 from trio_stomp.broker.queues._queue_host import DeadLetterReason, QueueHost
 from trio_stomp.broker.queues._scan_positions import ScanPositions, Taken, Window
 from trio_stomp.broker.routing import DestinationPolicy
@@ -207,11 +207,15 @@ class Queue:
 
     def part_with(self, message: Message, then: Callable[..., object], *arguments: object) -> bool:
         """Pass on a message that left its place, and release it. False = neither, after a bug."""
+        size = len(message.body)
+        self._release_run(message.publication, 1, size)  # what it becomes may take its room
         try:
             with self.host.atomically():
                 then(*arguments)
-                self.release(message)
+                self._note_end(message)
         except Exception as bug:
+            self.size += size
+            charge_again(self.host.memory, message)
             self.host.turns.bug = bug
             return False
         return True
@@ -294,10 +298,7 @@ class Queue:
     def oldest_waiting_age_s(self, now: float) -> float | None:
         """Return the seconds since the oldest waiting message was received, or 0 without any.
 
-        Messages delayed for redelivery do not count.
-
-        Returns:
-          None if the oldest message is in the store only.
+        Those delayed for redelivery do not count. None = the oldest is in the store only.
         """
         oldest_at = self.waiting.oldest_at
         return None if oldest_at is None else max(0.0, now - oldest_at)
@@ -425,11 +426,14 @@ class Queue:
 
     def release(self, message: Message) -> None:
         """Release a message that leaves the queue. If the log fails, nothing has changed."""
+        self._note_end(message)
+        self._release_run(message.publication, 1, len(message.body))
+
+    def _note_end(self, message: Message) -> None:
         if message.stored:
             self.host.finish(message.stored)
         if self.taken is not None:
             self.host.pages.note_end(self, [message])
-        self._release_run(message.publication, 1, len(message.body))
         if not self.consumers:
             self.host.note_idle(self)
 
@@ -456,11 +460,7 @@ class Queue:
             self.host.memory.give_stored(size + stake.each * count, stake.quota)
 
     def _ready(self, beneath: float) -> list[Consumer]:
-        """Return the ready consumers of the highest priority that has any, in round-robin order.
-
-        Args:
-          beneath: Return only consumers of a lower priority than this.
-        """
+        """Return the ready consumers of the highest priority below ``beneath``, in their turn."""
         active = self._active()
         if len(active) > MOST_CONSUMERS and not self.has_selectors:
             return some_ready(self, active, beneath)

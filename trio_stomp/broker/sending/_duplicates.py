@@ -68,7 +68,7 @@ class Duplicates:
     _windows: dict[int, SendOutcome] = field(factory=dict)
     """The outcome that reports a window: one for each number in the policies."""
     _unwritten: "dict[bool, _Unwritten]" = field(factory=dict)
-    """What the log lacks, by whether it must be retried if the store fails."""
+    """The changes of this turn that ``write`` gives to the log. True = they must be retried."""
 
     def room_for(self, destination: Destination, name: str) -> int:
         """Return the bytes needed to remember an id, or 0 if the destination remembers none."""

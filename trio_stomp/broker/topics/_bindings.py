@@ -463,14 +463,10 @@ class Bindings:
         destination.rotation += 1
         if not isinstance(member, Subscription):
             assert isinstance(member, Binding)
-            origin, body, count = (
-                message.publication.of(member.quota),
-                message.body,
-                message.deliveries,
-            )
             # It is not stored: the record of the other member's ends.
-            own = Message(message.number, origin, body, message.level, deliveries=count)
-            own.failures = message.failures
+            origin, body = message.publication.of(member.quota), message.body
+            own = Message(message.number, origin, body, message.level)
+            own.deliveries, own.failures = message.deliveries, message.failures
             if charge(self.memory, origin.head, 1, len(body), member.quota):
                 member.queue.put(own)
             else:
