@@ -27,7 +27,7 @@ from trio_stomp.broker.delivery import (
 )
 from trio_stomp.broker.names import PRIVATE_QUEUE, STOMPSERVER_DEAD_LETTERS, Kind, Pattern
 from trio_stomp.broker.queues._consumer import Consumer, Source
-from trio_stomp.broker.queues._message import Message, force, refund
+from trio_stomp.broker.queues._message import Message, cost_alone, force, refund
 from trio_stomp.broker.queues._queue import AGAIN_S, PLACE, Queue, queue_of
 from trio_stomp.broker.queues._queue_host import (
     MAX_HOPS,
@@ -39,7 +39,7 @@ from trio_stomp.broker.queues._queue_host import (
 from trio_stomp.broker.queues._wildcard_queues import FEW_QUEUES, WildcardQueues
 from trio_stomp.broker.queues._windows import Windows
 from trio_stomp.broker.routing import Destinations, PolicyBook
-from trio_stomp.frames import Head, head_cost
+from trio_stomp.frames import Head
 
 if TYPE_CHECKING:
     from trio_stomp.broker.queues._storage import Storage
@@ -424,11 +424,9 @@ class QueueBook:
             return False
         if not target.fits(1, size):
             return False
-        # If memory is short, a stored message moves from the store to the store. The room of
-        # another one is released afterwards.
-        old = message.publication.head
-        room = self.memory.kept_room + (old.cost if old.waiting_count == 1 else 0)
-        if not (message.stored and target.place) and head_cost(head) > room:
+        # If memory is short, a stored message moves from the store to the store.
+        goes_to_store = message.stored and target.place
+        if not goes_to_store and cost_alone(head, 1, size) > self.memory.kept_room:
             return False
         force(self.memory, head, 1, size, quota)  # it was charged before, and is not refused now
         expires_at = now + destination.ttl_s if destination.ttl_s else NEVER
