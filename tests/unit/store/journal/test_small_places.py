@@ -17,7 +17,6 @@ from trio_stomp.store import (
     Turn,
     verify,
 )
-from trio_stomp.store.journal._index import FEW_ROWS
 
 PLACES, ROUNDS = 8, 60
 SEEN = [f"seen:/queue/{number}" for number in range(PLACES)]
@@ -123,10 +122,10 @@ def test_what_is_appended_after_the_start_is_not_missed(directory: str, disk: Di
 
 
 def test_no_id_is_missed_when_those_that_ended_are_forgotten(directory: str, disk: Disk) -> None:
-    """There are as many as make it look through those that it keeps."""
+    """It looks for these each time when it keeps twice as many, the first time at 1,024."""
     store = JournalStore(directory, disk, OPTIONS)
     store.recover(lambda done, total: None)
-    count, commit = 2 * FEW_ROWS + 2, 0
+    count, commit = 2_050, 0
     for id in range(1, count + 1):
         commit = store.append([Turn([Put(SEEN[0], id, b"u", [b"%d" % id])])], commit)
     commit = store.append([Turn([Done(range(1, 10))])], commit)
