@@ -156,30 +156,28 @@ class Duplicates:
         log = self.log
         if log is None or log.is_writing:
             return  # the store gets neither before a large COMMIT is whole
-        while self._unwritten:
-            must_retry, ids = self._unwritten.popitem()
-            # Some may have been forgotten or withdrawn in the same turn.
-            new = [each for each in ids.new if each[0].seen.get(each[1]) is each[2]]
-            old = [
-                seen_id.stored
-                for destination, name, seen_id in ids.forgotten
-                if seen_id.stored > 0 and destination.seen.get(name) is not seen_id
-            ]
+        for must_retry, ids in [*self._unwritten.items()]:
+            old = ids.forget_ended()
+            first = 0
             with log.atomically(must_retry=must_retry):
-                if new:
+                if ids.new:
                     first = log.put(
                         SEEN,
                         head=b"",
-                        bodies=[f"{len(to.name)} {to.name}{name}".encode() for to, name, _ in new],
+                        bodies=[
+                            f"{len(to.name)} {to.name}{name}".encode() for to, name, _ in ids.new
+                        ],
                         level=0,
                         received_ms=0,
                         expires_ms=0,
                         must_retry=must_retry,
                     )
-                    for id, (_, _, seen_id) in enumerate(new, first):
-                        seen_id.stored = id
                 if old:
                     log.finish_all(old)
+            # Only now: after a bug, the next turn writes them.
+            del self._unwritten[must_retry]
+            for id, (_, _, seen_id) in enumerate(ids.new, first):
+                seen_id.stored = id
 
     def restore(self, destination: Destination, ids: Iterable[tuple[str, int]]) -> None:
         """Restore ids of a destination, as ``read_ids`` returns them, oldest first."""
@@ -223,6 +221,16 @@ class _Unwritten:
 
     new: list[tuple[Destination, str, SeenId]] = field(factory=list)
     forgotten: list[tuple[Destination, str, SeenId]] = field(factory=list)
+
+    def forget_ended(self) -> list[int]:
+        """Forget new ids that have ended since, and return the stored ids of those to end."""
+        self.new = [each for each in self.new if each[0].seen.get(each[1]) is each[2]]
+        self.forgotten = [
+            (destination, name, seen_id)
+            for destination, name, seen_id in self.forgotten
+            if seen_id.stored > 0 and destination.seen.get(name) is not seen_id
+        ]
+        return [seen_id.stored for _, _, seen_id in self.forgotten]
 
 
 @define(eq=False, repr=False)
