@@ -19,6 +19,7 @@ from trio_stomp.broker.rules import AccessRules, Action, needs
 
 if TYPE_CHECKING:
     from trio_stomp.broker.delivery import AnyBinding, Subscription, Target
+    from trio_stomp.frames import Headers
 
 QUESTIONS = "DIAG"
 """The destination as which the command DIAG is checked."""
@@ -75,13 +76,17 @@ class Authorizer:
         for name in plan.names:
             if name not in allowed_names:
                 self._check_send_to(client, name, plan.options)
-        for header, text in plan.claims:
-            if text != client.user:
+        if self.dialect.refuses_false_sender:
+            for header, text in self.false_claims(client, plan):
                 raise ProtocolError(
                     "not-authorized",
                     f"{header[:60]}:{text[:60]} is not the logged-in user; leave the header out",
                     reason=CloseReason.NOT_AUTHORIZED,
                 )
+
+    def false_claims(self, client: Client, plan: SendPlan) -> "Headers":
+        """Return the headers of a SEND that claim to come from another user."""
+        return tuple([pair for pair in plan.claims if pair[1] != client.user])
 
     def _check_send_to(self, client: Client, name: str, options: SendOptions | None) -> None:
         self._need(client, Action.SEND, name)

@@ -18,6 +18,7 @@ from trio_stomp.broker.headers._error_frame import error_frame as error_frame
 from trio_stomp.broker.headers._error_frame import internal_error as internal_error
 from trio_stomp.broker.headers._error_frame import quote as quote
 from trio_stomp.broker.headers._forged_headers import STREAMS as STREAMS
+from trio_stomp.broker.headers._forged_headers import without_claims as without_claims
 from trio_stomp.broker.headers._forged_headers import without_places as without_places
 from trio_stomp.broker.headers._owner import owner_line as owner_line
 from trio_stomp.broker.headers._owner import split_owner as split_owner
@@ -40,6 +41,7 @@ from trio_stomp.broker.headers._send_options import SEND_HEADERS as SEND_HEADERS
 from trio_stomp.broker.headers._send_options import SendOptions as SendOptions
 from trio_stomp.broker.headers._send_outcome import DROPPED as DROPPED
 from trio_stomp.broker.headers._send_outcome import DUPLICATE as DUPLICATE
+from trio_stomp.broker.headers._send_outcome import EXPIRED as EXPIRED
 from trio_stomp.broker.headers._send_outcome import IN_MEMORY as IN_MEMORY
 from trio_stomp.broker.headers._send_outcome import MEMORY as MEMORY
 from trio_stomp.broker.headers._send_outcome import NOTHING as NOTHING

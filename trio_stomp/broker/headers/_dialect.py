@@ -1,7 +1,6 @@
 """The dialects of STOMP brokers: conflicting behaviours, and translation of destinations.
 
-Header aliases of all dialects work in each of them. A ``Dialect`` has only the behaviours that
-conflict. docs/reference/dialects.md has the whole table.
+A ``Dialect`` has only the behaviours that conflict. docs/reference/dialects.md has the whole table.
 """
 
 import re
@@ -40,6 +39,7 @@ _HANDED_ON = (_QUEUE, _TOPIC, "/temp-queue/", "/temp-topic/")
 _SAYS_ITS_KIND = ("/", "#", "DIAG")
 _URI = re.compile(r"(?:temp-)?(?:queue|topic)://")
 _NUMBER = re.compile(r"[ \t]*([+-]?)([0-9]+)[ \t]*")
+_JMS_SENDER = "jmsxuserid"
 _ROUTING_HEADERS = frozenset({"destination-type", "subscription-type"})
 
 
@@ -77,6 +77,8 @@ class Dialect:
       receipts_at_commit: The RECEIPT of a SEND in a transaction follows after COMMIT; otherwise at
         once.
       error_texts: Texts of its ERRORs, which programs compare; empty = the broker's own.
+      sender_header: The header that claims the identity of the sender, in lower case; "" = none.
+      refuses_false_sender: A false claim is an ERROR; otherwise it is removed.
     """
 
     word: str
@@ -99,12 +101,14 @@ class Dialect:
     queue_arguments_must_agree: bool = False
     receipts_at_commit: bool = False
     error_texts: ErrorTexts = ()
+    sender_header: str = ""
+    refuses_false_sender: bool = False
 
 
 _DIALECTS: Final[Mapping[str, Dialect]] = {
     each.word: each
     for each in (
-        Dialect(NATIVE, composite_destinations=True),
+        Dialect(NATIVE, composite_destinations=True, sender_header=_JMS_SENDER),
         Dialect(
             RABBITMQ,
             exclusive_means_private=True,
@@ -117,9 +121,17 @@ _DIALECTS: Final[Mapping[str, Dialect]] = {
             queue_arguments_must_agree=True,
             receipts_at_commit=True,
             error_texts=RABBITMQ_TEXTS,
+            sender_header="user-id",
+            refuses_false_sender=True,
         ),
-        Dialect(ACTIVEMQ, connected_receipt=True, composite_destinations=True, bare_is_queue=True),
-        Dialect(ARTEMIS, knows_addresses=True, shares_durables=True),
+        Dialect(
+            ACTIVEMQ,
+            connected_receipt=True,
+            composite_destinations=True,
+            bare_is_queue=True,
+            sender_header=_JMS_SENDER,
+        ),
+        Dialect(ARTEMIS, knows_addresses=True, shares_durables=True, sender_header=_JMS_SENDER),
         Dialect(APOLLO, composite_destinations=True),
         Dialect(
             STOMPICA,

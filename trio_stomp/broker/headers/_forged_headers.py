@@ -10,7 +10,6 @@ STREAMS = "x-stream-"
 _OURS = (STREAMS, "x-death", "x-first-death", "x-trio-stomp-")
 """Prefixes of headers that only the broker sets: streams, dead letters, the store."""
 _ORIGIN = "original-destination"
-_SENDER = ("user-id", "jmsxuserid")
 _FIRST = frozenset("xXoOuUjJ")
 _PLAIN = frozenset("abcdefghiklmnpqrstvwyzABCDEFGHIKLMNPQRSTVWYZ0123456789")
 """First characters that none of these headers has."""
@@ -60,6 +59,14 @@ def _without(head: Head, prefixes: str | tuple[str, ...], exact: str = "") -> He
     return Head(head.command, others, head.content_length, head.destination)
 
 
-def claims(headers: Headers) -> tuple[tuple[str, str], ...]:
+def claims(headers: Headers, sender_header: str) -> tuple[tuple[str, str], ...]:
     """Return the headers that claim the identity of the sender, in any spelling."""
-    return tuple([pair for pair in headers if _folded(pair[0]) in _SENDER])
+    if not sender_header:
+        return ()
+    return tuple([pair for pair in headers if _folded(pair[0]) == sender_header])
+
+
+def without_claims(head: Head, claimed: Headers) -> Head:
+    """Return the header block without headers that claim the identity of the sender."""
+    others = tuple([pair for pair in head.headers if pair not in claimed])
+    return Head(head.command, others, head.content_length, head.destination)

@@ -16,6 +16,7 @@ from trio_stomp.broker.headers._schedule import (
     parse_schedule,
 )
 from trio_stomp.broker.headers._send_options import PLAIN_SEND, SendOptions, parse_send_options
+from trio_stomp.broker.headers._send_outcome import NOTHING, SendOutcome
 from trio_stomp.broker.names import check_sendable
 from trio_stomp.frames import Head, Headers
 
@@ -45,6 +46,7 @@ class SendPlan:
       claims: Headers that claim the identity of the sender.
       renamed: The header block for each of ``names``; None = the sender's block for all.
       honest: The header block without headers that only the broker may set; None = unchanged.
+      told: What the RECEIPT says of the headers.
     """
 
     names: tuple[str, ...]
@@ -54,6 +56,7 @@ class SendPlan:
     claims: Headers = ()
     renamed: tuple[Head, ...] | None = None
     honest: Head | None = None
+    told: SendOutcome = NOTHING
 
     @property
     def is_apart(self) -> bool:
@@ -83,7 +86,7 @@ def make_plan(head: Head, dialect: Dialect) -> SendPlan:
     claimed: Headers = ()
     honest = None
     if is_suspect(head.headers):
-        claimed = claims(head.headers)
+        claimed = claims(head.headers, dialect.sender_header)
         cleaned = without_ours(head)
         honest = cleaned if cleaned is not head else None
     renamed = None
@@ -113,6 +116,7 @@ def make_plan(head: Head, dialect: Dialect) -> SendPlan:
         claims=claimed,
         renamed=renamed,
         honest=honest,
+        told=SendOutcome(ignored=options.ignored) if options.ignored else NOTHING,
     )
 
 

@@ -1,4 +1,9 @@
-"""Options in the headers of a SEND, with the aliases of all dialects."""
+"""Options in the headers of a SEND, with the aliases of a dialect.
+
+A program's own headers may have any name and value, so another dialect's header means nothing, and
+one with an invalid value is passed on and reported, never refused.
+docs/reference/dialects.md#headers-of-applications has the table.
+"""
 
 from collections.abc import Callable, Mapping
 from typing import Any, Final
@@ -7,14 +12,20 @@ from attrs import frozen
 
 from trio_stomp.base import ProtocolError
 from trio_stomp.broker.headers._dialect import (
+    ACTIVEMQ,
     ANY_NUMBER,
+    APOLLO,
+    ARTEMIS,
+    DIALECTS,
+    NATIVE,
+    RABBITMQ,
     Dialect,
     invalid_value,
     is_true,
     read_number,
     read_routing,
 )
-from trio_stomp.frames import DEDUP_HEADERS, Headers
+from trio_stomp.frames import Headers
 
 PRIORITY_DEFAULT = 4
 """The priority of a message without this header, as in JMS."""
@@ -42,6 +53,8 @@ class SendOptions:
       is_forward: This id is of a broker of the cluster, which sends the message on.
       scheduled: Whether any header of a schedule is present.
       routing: ANYCAST or MULTICAST, for ``resolve``; "" = not given.
+      once: Headers of the expiry time and the id, which must not apply when it is sent again.
+      ignored: The headers with an invalid value, separated by commas; "" = none.
     """
 
     priority: int = PRIORITY_DEFAULT
@@ -56,6 +69,8 @@ class SendOptions:
     is_forward: bool = False
     scheduled: bool = False
     routing: str = ""
+    once: tuple[str, ...] = ()
+    ignored: str = ""
 
 
 PLAIN_SEND = SendOptions()
@@ -70,13 +85,22 @@ def parse_send_options(headers: Headers, dialect: Dialect) -> SendOptions:
       dialect: The dialect of the client.
 
     Raises:
-      ProtocolError: A value is invalid, or the dialect refuses a header.
+      ProtocolError: The dialect refuses a header.
     """
     found: dict[str, Any] = {}
+    meanings = _BY_DIALECT[dialect.word]
     for name, text in headers:
-        meaning = _MEANINGS.get(name)
-        if meaning is not None and meaning[0] not in found:
-            found[meaning[0]] = meaning[1](name, text)
+        meaning = meanings.get(name)
+        if meaning is None:
+            continue
+        option, parse = meaning
+        if option in _ONCE:
+            found["once"] = (*found.get("once", ()), name)
+        if option not in found:
+            try:
+                found[option] = parse(name, text)
+            except ProtocolError:
+                found["ignored"] = f"{found['ignored']},{name}" if "ignored" in found else name
     if dialect.refuses_client_message_id:
         _check_no_message_id(headers)
     if not found:
@@ -123,27 +147,34 @@ def _retain(name: str, text: str) -> str:
     raise invalid_value(name, text, "set, true or remove")
 
 
-_MEANINGS: Final[Mapping[str, tuple[str, Callable[[str, str], Any]]]] = {
-    "priority": ("priority", _priority),
-    "expires": ("expires_ms", read_number),
-    "expiration": ("ttl_ms", read_number),
-    "ttl": ("ttl_ms", read_number),
-    "JMSXGroupID": ("group", _text),
-    "message_group": ("group", _text),
-    "retain": ("retain", _retain),
-    "persistent": ("persistent", _truth),
-    "max-exceptions": ("max_exceptions", read_number),
-    "reply-to": ("reply_to", _text),
-    **dict.fromkeys(DEDUP_HEADERS, ("dedup_id", _text)),
-    "AMQ_SCHEDULED_DELAY": ("scheduled", _present),
-    "AMQ_SCHEDULED_TIME": ("scheduled", _present),
-    "AMQ_SCHEDULED_PERIOD": ("scheduled", _present),
-    "AMQ_SCHEDULED_REPEAT": ("scheduled", _present),
-    "AMQ_SCHEDULED_CRON": ("scheduled", _present),
-    "AMQ_SCHEDULER_ACTION": ("scheduled", _present),
-    "destination-type": ("routing", read_routing),
-    "subscription-type": ("routing", read_routing),
+_ONCE = frozenset({"expires_ms", "ttl_ms", "dedup_id"})
+_Meaning = tuple[str, Callable[[str, str], Any]]
+_JMS = (NATIVE, ACTIVEMQ, ARTEMIS)
+_ROWS: tuple[tuple[str, _Meaning, tuple[str, ...]], ...] = (
+    ("priority", ("priority", _priority), DIALECTS),
+    ("persistent", ("persistent", _truth), DIALECTS),
+    ("reply-to", ("reply_to", _text), DIALECTS),
+    ("x-dedup-id", ("dedup_id", _text), DIALECTS),
+    ("_AMQ_DUPL_ID", ("dedup_id", _text), (NATIVE, ARTEMIS)),
+    ("expires", ("expires_ms", read_number), (*_JMS, APOLLO)),
+    ("expiration", ("ttl_ms", read_number), (NATIVE, RABBITMQ)),
+    ("ttl", ("ttl_ms", read_number), (NATIVE, APOLLO)),
+    ("JMSXGroupID", ("group", _text), _JMS),
+    ("message_group", ("group", _text), (NATIVE, APOLLO)),
+    ("retain", ("retain", _retain), (NATIVE, APOLLO)),
+    ("max-exceptions", ("max_exceptions", read_number), (NATIVE,)),
+    ("AMQ_SCHEDULED_DELAY", ("scheduled", _present), _JMS),
+    ("AMQ_SCHEDULED_TIME", ("scheduled", _present), _JMS),
+    ("AMQ_SCHEDULED_PERIOD", ("scheduled", _present), _JMS),
+    ("AMQ_SCHEDULED_REPEAT", ("scheduled", _present), _JMS),
+    ("AMQ_SCHEDULED_CRON", ("scheduled", _present), _JMS),
+    ("AMQ_SCHEDULER_ACTION", ("scheduled", _present), _JMS),
+    ("destination-type", ("routing", read_routing), (NATIVE, ARTEMIS)),
+    ("subscription-type", ("routing", read_routing), (NATIVE, ARTEMIS)),
+)
+"""A header, the option that it sets with its parser, and the dialects in which it does."""
+_BY_DIALECT: Final[Mapping[str, Mapping[str, _Meaning]]] = {
+    word: {name: meaning for name, meaning, words in _ROWS if word in words} for word in DIALECTS
 }
-"""Header → the field that it sets, and its parser."""
 
-SEND_HEADERS = frozenset(_MEANINGS)
+SEND_HEADERS = frozenset(name for name, _, _ in _ROWS)

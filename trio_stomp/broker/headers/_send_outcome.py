@@ -31,6 +31,7 @@ class SendOutcome:
       removed: The number of scheduled messages that were removed.
       dedup_window: The number of ids that the destination remembers; None = the message has none.
       dropped: Why a message was dropped instead of taken; "" = it was taken.
+      ignored: The headers with an invalid value, separated by commas; "" = none.
       each: The outcome of each message, if they differ.
     """
 
@@ -43,6 +44,7 @@ class SendOutcome:
     removed: int | None = None
     dedup_window: int | None = None
     dropped: str = ""
+    ignored: str = ""
     each: "tuple[SendOutcome, ...]" = ()
     _lines: bytes = field(init=False, default=b"", eq=False, repr=False)
     """The header lines for the first message, cached."""
@@ -73,6 +75,7 @@ class SendOutcome:
             removed=other.removed if self.removed is None else self.removed,
             dedup_window=other.dedup_window if self.dedup_window is None else self.dedup_window,
             dropped=self.dropped or other.dropped,
+            ignored=self.ignored or other.ignored,
             each=self.each or other.each,
         )
 
@@ -104,6 +107,8 @@ class SendOutcome:
             lines += b"dropped:%b\n" % self.dropped.encode()
         if self.offset is not None:
             lines += b"x-stream-offset:%d\n" % (self.offset + index)
+        if self.ignored:
+            lines += b"ignored:%b\n" % self.ignored.encode()
         if self.job is not None:
             lines += b"scheduledJobId:%d\n" % (self.job + index)
         return lines
@@ -117,6 +122,8 @@ DUPLICATE = SendOutcome(is_duplicate=True)
 """Outcome for duplicates, which are not accepted again."""
 DROPPED = SendOutcome(dropped="queue-full")
 """Outcome for messages that a full queue dropped, by its policy."""
+EXPIRED = SendOutcome(dropped="expired")
+"""Outcome for messages whose expiry time was past when they came."""
 _MATCHED = tuple(SendOutcome(matched=count) for count in range(_SHARED + 1))
 _UNMATCHED = {near: SendOutcome(matched=0, hint=HINTS.get(near, "")) for near in ("", *HINTS)}
 _PARKED = {near: outcome | IN_MEMORY for near, outcome in _UNMATCHED.items()}
@@ -152,11 +159,14 @@ def of_run(outcomes: Sequence[SendOutcome]) -> SendOutcome:
 def committed(outcomes: Sequence[SendOutcome]) -> SendOutcome:
     """Return what the outcomes of all SENDs of a transaction promise together.
 
-    ``stored`` is the strongest promise, and ``dropped`` holds for any of them.
+    ``stored`` is the strongest promise, ``dropped`` and ``ignored`` hold for any of them.
     """
     stored = {each.stored for each in outcomes} - {""}
     dropped = next((each.dropped for each in outcomes if each.dropped), "")
-    return SendOutcome(stored=max(stored - {MEMORY} or stored, default=""), dropped=dropped)
+    ignored = next((each.ignored for each in outcomes if each.ignored), "")
+    return SendOutcome(
+        stored=max(stored - {MEMORY} or stored, default=""), dropped=dropped, ignored=ignored
+    )
 
 
 def combined(parts: Sequence[SendOutcome]) -> SendOutcome:
@@ -179,6 +189,7 @@ def combined(parts: Sequence[SendOutcome]) -> SendOutcome:
         stored=MEMORY if MEMORY in stored else "".join(stored[:1]),
         dedup_window=min(windows, default=None),
         dropped=next((part.dropped for part in parts if part.dropped), ""),
+        ignored=next((part.ignored for part in parts if part.ignored), ""),
     )
 
 

@@ -8,8 +8,9 @@ from attrs import define, field
 
 from trio_stomp.base import MemoryBudget
 from trio_stomp.broker.delivery import Timers, Turns, Work
+from trio_stomp.broker.headers import PLAIN_SEND
 from trio_stomp.broker.queues._message import Message
-from trio_stomp.frames import DEDUP_HEADERS, Head
+from trio_stomp.frames import Head
 
 if TYPE_CHECKING:
     from trio_stomp.broker.queues._consumer import Consumer
@@ -145,7 +146,8 @@ def dead_head(
         "x-first-death-reason": headers.get("x-first-death-reason", reason.value),
     }
     # If a client forwards it to its origin, it must not expire or count as a duplicate.
-    for header in ("expires", "expiration", "ttl", "content-length", *DEDUP_HEADERS):
+    options = message.publication.options or PLAIN_SEND
+    for header in ("content-length", *options.once):
         headers.pop(header, None)
     headers.pop("x-death-hops", None)
     if hops > 1:

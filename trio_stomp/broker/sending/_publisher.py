@@ -30,6 +30,7 @@ from trio_stomp.broker.headers import (
     combined,
     matched,
     volatile_warning,
+    without_claims,
 )
 from trio_stomp.broker.names import Kind
 from trio_stomp.broker.queues import QueueBook
@@ -115,6 +116,9 @@ class Publisher:
             plan = self.forwards.plan(head)
         if client is not None and client.rights is not None:
             self.authorizer.check_send(client, plan)
+            if plan.claims and (false := self.authorizer.false_claims(client, plan)):
+                head = without_claims(head, false)
+                plan = self.forwards.plan(head)
         if plan.schedule is ELSEWHERE:
             return head, plan
         quota = self.quota_of(client)
@@ -146,7 +150,7 @@ class Publisher:
         if plan.schedule is not None:
             if plan.is_apart:
                 raise MustCommit(is_long=False)
-            return self.later.schedule(
+            taken, outcome = self.later.schedule(
                 client,
                 quota=self.quota_of(client),
                 head=head,
@@ -155,6 +159,7 @@ class Publisher:
                 now=now,
                 is_atomic=self.to_topics.is_atomic,
             )
+            return taken, outcome | plan.told
         options, bodies = plan.options, run.bodies
         if len(plan.names) == 1:
             send = self._send_once if options and options.dedup_id else self.send_to
@@ -180,8 +185,8 @@ class Publisher:
                 client, destination, head, options, bodies, received_at=received_at, now=now
             )
             if self.in_pieces.begun:
-                raise Begun(self.in_pieces.giving([outcome]))
-            return taken, outcome
+                raise Begun(self.in_pieces.giving([outcome | plan.told]))
+            return taken, outcome | plan.told
         return self._send_composite(client, run, head, plan, received_at, now=now)
 
     def _look_up(self, client: Client | None, head: Head, destination: Destination) -> None:
@@ -232,8 +237,8 @@ class Publisher:
             now=now,
         )
         if self.in_pieces.begun:
-            raise Begun(self.in_pieces.giving(outcomes))
-        return len(bodies), combined(outcomes)
+            raise Begun(self.in_pieces.giving([*outcomes[:-1], outcomes[-1] | plan.told]))
+        return len(bodies), combined(outcomes) | plan.told
 
     def check_copies(
         self, destinations: Iterable[Destination], options: SendOptions | None, bodies: list[bytes]

@@ -6,7 +6,7 @@ from attrs import define
 
 from trio_stomp.base import Quota
 from trio_stomp.broker.delivery import Client, Destination, Publication
-from trio_stomp.broker.headers import DROPPED, PRIORITY_DEFAULT, SendOutcome, of_run
+from trio_stomp.broker.headers import DROPPED, EXPIRED, PRIORITY_DEFAULT, SendOutcome, of_run
 from trio_stomp.broker.names import Kind
 from trio_stomp.broker.queues import Admission, Overflow, QueueBook, QueueFull, head_lines
 from trio_stomp.broker.sending._temporary import is_orphan
@@ -94,8 +94,11 @@ class QueueSender:
         """
         destination, bodies = publication.destination, publication.bodies
         queue = self.queues.open(destination.name, publication.quota)
-        options = publication.options
-        level = options.priority if options is not None else PRIORITY_DEFAULT
+        options, level = publication.options, PRIORITY_DEFAULT
+        if options is not None:
+            level = options.priority
+            if publication.is_over(now) and not queue.policy.dead_letter_expired:
+                taken = EXPIRED  # it leaves as it came
         origin = publication.without_bodies()
         size = sum(map(len, bodies))
         count = len(bodies)
