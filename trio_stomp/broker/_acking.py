@@ -54,13 +54,24 @@ class Acking:
         for claim in claims:
             yield from claim.all_of_it(now)
         if is_whole:
-            self.answer(client, event, is_stored=True)
+            (claim,) = claims
+            self.answer(client, event, is_stored=True, without=claim.without)
 
-    def answer(self, client: Client, event: Acked, *, is_stored: bool) -> None:
-        """Send the RECEIPTs of ACKs or NACKs that were applied, as soon as they are stored."""
+    def answer(
+        self, client: Client, event: Acked, *, is_stored: bool, without: Sequence[int]
+    ) -> None:
+        """Send the RECEIPTs of ACKs or NACKs that were applied, as soon as they are stored.
+
+        Args:
+          client: The sender.
+          event: The ACKs or NACKs.
+          is_stored: Whether a message in the store is concerned.
+          without: The numbers in the run, from 1, of those without effect, whose RECEIPTs say so.
+        """
         if is_stored and self.log is not None:
             client.acked = self.log.turn
         if self.event_history.is_recording:
             self.event_history.acknowledged(client, event)
-        for _, name in event.receipts:
-            self.durability.reply(client, encode_receipt(name), name)
+        for number, name in event.receipts:
+            lines = b"ignored:%b\n" % event.header.encode() if number in without else b""
+            self.durability.reply(client, encode_receipt(name, lines), name)

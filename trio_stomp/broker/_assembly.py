@@ -148,6 +148,7 @@ class BrokerAssembly:
                 client, private, public
             ),
             self.authorizer,
+            names_remotely=self.dialect.names_remotely,
         )
         self._make_subscriber(temporary)
         self._make_publisher(temporary)

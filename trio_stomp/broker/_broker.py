@@ -160,8 +160,8 @@ class Broker(BrokerAssembly):
                         )
                         self.wait_turn(client, acking, following, received_at)
                         return
-                    is_stored = self.acknowledger.apply(client, event, now)
-                    self.acking.answer(client, event, is_stored=is_stored)
+                    is_stored, without = self.acknowledger.apply(client, event, now)
+                    self.acking.answer(client, event, is_stored=is_stored, without=without)
                 else:
                     work = self._apply_rare(client, event, now)
                     if work is not None and not self.turns.finishes(work):
@@ -457,11 +457,11 @@ class Broker(BrokerAssembly):
                 return subscribe()
             case Unsubscribed():
                 return self.unsubscriber.unsubscribe(client, event, now)
-            case Received(receipts, head, acked, returned):
+            case Received(receipts, head, acked, returned, ignored=ignored):
                 if head is not None and client.rights is not None:
                     self.publisher.plan(client, head)  # check now; COMMIT checks again
                 for _, name in receipts:
-                    self.receipts.give(client, name)
+                    self.receipts.give(client, name, ignored)
                 if acked or returned:
                     return self.acknowledger.binding(client, acked, returned)
             case Committed():

@@ -34,6 +34,7 @@ from trio_stomp.frames._frame import SECRET_HEADERS as SECRET_HEADERS
 from trio_stomp.frames._frame import SEND as SEND
 from trio_stomp.frames._frame import STOMP as STOMP
 from trio_stomp.frames._frame import SUBSCRIBE as SUBSCRIBE
+from trio_stomp.frames._frame import TEXT as TEXT
 from trio_stomp.frames._frame import UNESCAPED as UNESCAPED
 from trio_stomp.frames._frame import UNSUBSCRIBE as UNSUBSCRIBE
 from trio_stomp.frames._frame import UNTIL_NUL as UNTIL_NUL

@@ -39,6 +39,8 @@ UNESCAPED = frozenset({CONNECT, STOMP, CONNECTED})
 
 UNTIL_NUL = -1
 """``Head.content_length`` of a frame whose body ends at the first NUL."""
+TEXT = 0
+"""``Head.content_length`` of texts, which the core sets: their MESSAGEs have no such header."""
 
 DEDUP_HEADERS = ("x-dedup-id", "_AMQ_DUPL_ID")
 """Headers with an id for duplicate detection."""
@@ -63,7 +65,7 @@ class Head:
       command: The command word.
       headers: Names and values, unescaped, in order; only the first of a repeated name (F36).
         A client's ``receipt``, which differs each time, is kept beside the frame instead.
-      content_length: Octets of the body, or ``UNTIL_NUL``.
+      content_length: Octets of the body, ``UNTIL_NUL``, or ``TEXT``.
       destination: The header ``destination``, or None.
       is_single: It has an id for duplicate detection: frames that share it differ in their
         outcome, so each is a run of its own.

@@ -74,6 +74,7 @@ class Received:
       acked: Added ACKs and NACKs: their credit returns to the consumers now.
       returned: ACKs and NACKs revoked by ABORT.
       transaction: The transaction that they belong to.
+      ignored: The RECEIPT's line for a frame without effect.
     """
 
     receipts: Sequence[tuple[int, bytes]]
@@ -81,6 +82,7 @@ class Received:
     acked: Sequence[Acked] = ()
     returned: Sequence[Acked] = ()
     transaction: str = ""
+    ignored: bytes = b""
 
 
 @value

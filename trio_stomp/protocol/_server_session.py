@@ -211,6 +211,8 @@ class ServerSession:
     def _open(self, frame: Frame) -> Event:
         version = negotiate(frame.get("accept-version"))
         headers: Headers = frame.headers
+        if frame.receipt is not None:  # the decoder takes it out
+            headers = (*headers, ("receipt", frame.receipt.decode()))
         if version.rules is V1_0:
             headers = tuple((name, text.lstrip(" \t")) for name, text in headers)
         elif self.codecs.options.require_host and frame.get("host") is None:
@@ -274,9 +276,12 @@ class ServerSession:
 
     def _abort(self, frame: Frame) -> Event:
         transaction = needed(frame, "transaction", self.version)
+        receipts = () if frame.receipt is None else ((1, frame.receipt),)
+        if not self._transactions().has(transaction):
+            # Clients abort what a COMMIT or an ERROR has ended: nothing of it is left, as wanted.
+            return Received(receipts, ignored=b"ignored:transaction\n")
         actions = self._transactions().take(transaction)
         returned = tuple(action for action in actions if isinstance(action, Acked))
-        receipts = () if frame.receipt is None else ((1, frame.receipt),)
         return Received(receipts, returned=returned, transaction=transaction)
 
     def _transactions(self) -> Transactions:

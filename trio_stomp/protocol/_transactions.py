@@ -59,6 +59,10 @@ class Transactions:
         """Return whether any transaction is open."""
         return bool(self._open)
 
+    def has(self, name: str) -> bool:
+        """Return whether a transaction is open."""
+        return name in self._open
+
     def begin(self, name: str) -> None:
         """Open a transaction.
 

@@ -6,10 +6,20 @@ cannot be delivered again, as of a topic without acknowledgement, has the id of 
 ``<boot>.<subscription>-<number>``.
 """
 
+import re
+
 from attrs import define, field
 
 MAX_DIGITS = 20
 """Limit of digits in an id, checked first, because int() raises ValueError for thousands."""
+
+_GIVEN = re.compile(rb"(?:[0-9]+_)?[0-9a-z]{7,}(?:\.[0-9a-z]+)?-[0-9]{1,%d}" % MAX_DIGITS)
+"""The ids that a broker gives, perhaps before a restart: the time of its start makes 7 letters."""
+
+
+def may_have_been_given(name: bytes) -> bool:
+    """Return whether an unknown id has the form of ours: an ACK of it is late, not wrong."""
+    return _GIVEN.fullmatch(name) is not None
 
 
 @define(eq=False, repr=False)

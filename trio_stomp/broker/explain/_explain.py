@@ -45,7 +45,7 @@ from trio_stomp.broker.explain._outcome import (
 )
 from trio_stomp.broker.explain._pieces import LOOKS, Pieces, chosen, last
 from trio_stomp.broker.headers import END_MARK, ID_MARK, Dialect, resolve
-from trio_stomp.broker.names import MONITOR, RESERVED, matches
+from trio_stomp.broker.names import MONITOR, RESERVED, Kind, classify, matches
 from trio_stomp.broker.queues import Consumer, queue_of, searches
 from trio_stomp.broker.routing import Destinations, FanOut, PolicyBook
 from trio_stomp.broker.rules import Action, needs
@@ -459,7 +459,7 @@ def _state(subscription: "Subscription") -> Iterator[str]:
     yield f"subscribed as {subscription.destination} (id {subscription.id})"
     if subscription.selector is not None:
         yield "gets only messages that match its selector"
-    if subscription.no_local:
+    if subscription.no_local and classify(subscription.targets[0][0]) is not Kind.QUEUE:
         yield "does not get messages of its own connection (no-local)"
     if subscription.catch_up is not None:
         yield "still gets earlier messages"

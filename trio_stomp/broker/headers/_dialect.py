@@ -78,6 +78,10 @@ class Dialect:
         once.
       error_texts: Texts of its ERRORs, which programs compare; empty = the broker's own.
       sender_header: The header that claims the identity of the sender, in lower case; "" = none.
+      names_remotely: A ``reply-to`` to a temporary destination becomes ``/remote-temp-queue/…``;
+        otherwise ``/reply-queue/…``.
+      has_text_messages: A SEND without ``content-length`` is a text, and its MESSAGE has none;
+        otherwise each MESSAGE with a body has one.
       refuses_false_sender: A false claim is an ERROR; otherwise it is removed.
     """
 
@@ -103,6 +107,8 @@ class Dialect:
     error_texts: ErrorTexts = ()
     sender_header: str = ""
     refuses_false_sender: bool = False
+    names_remotely: bool = False
+    has_text_messages: bool = False
 
 
 _DIALECTS: Final[Mapping[str, Dialect]] = {
@@ -130,8 +136,16 @@ _DIALECTS: Final[Mapping[str, Dialect]] = {
             composite_destinations=True,
             bare_is_queue=True,
             sender_header=_JMS_SENDER,
+            names_remotely=True,
+            has_text_messages=True,
         ),
-        Dialect(ARTEMIS, knows_addresses=True, shares_durables=True, sender_header=_JMS_SENDER),
+        Dialect(
+            ARTEMIS,
+            knows_addresses=True,
+            shares_durables=True,
+            sender_header=_JMS_SENDER,
+            has_text_messages=True,
+        ),
         Dialect(APOLLO, composite_destinations=True),
         Dialect(
             STOMPICA,

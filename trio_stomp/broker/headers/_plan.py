@@ -18,7 +18,7 @@ from trio_stomp.broker.headers._schedule import (
 from trio_stomp.broker.headers._send_options import PLAIN_SEND, SendOptions, parse_send_options
 from trio_stomp.broker.headers._send_outcome import NOTHING, SendOutcome
 from trio_stomp.broker.names import check_sendable
-from trio_stomp.frames import Head, Headers
+from trio_stomp.frames import TEXT, UNTIL_NUL, Head, Headers
 
 TEMPORARY = ("/temp-queue/", "/temp-topic/")
 
@@ -45,7 +45,8 @@ class SendPlan:
         valid for this client only.
       claims: Headers that claim the identity of the sender.
       renamed: The header block for each of ``names``; None = the sender's block for all.
-      honest: The header block without headers that only the broker may set; None = unchanged.
+      honest: The header block without headers that only the broker may set, and marked as that of
+        a text if the dialect has these; None = unchanged.
       told: What the RECEIPT says of the headers.
     """
 
@@ -89,6 +90,9 @@ def make_plan(head: Head, dialect: Dialect) -> SendPlan:
         claimed = claims(head.headers, dialect.sender_header)
         cleaned = without_ours(head)
         honest = cleaned if cleaned is not head else None
+    if dialect.has_text_messages and head.content_length == UNTIL_NUL:
+        cleaned = honest or head
+        honest = Head(cleaned.command, cleaned.headers, TEXT, cleaned.destination)
     renamed = None
     if names != (head.destination,):
         renamed = tuple([rename_head(head, name) for name in names])

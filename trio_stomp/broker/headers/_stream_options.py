@@ -80,7 +80,7 @@ def parse_stream_options(headers: Headers) -> StreamOptions:
     if "delay_ms" in found:
         # A delay of the replay implies a replay.
         found.setdefault("start", Start.FIRST)
-    return StreamOptions(**found, is_given=True)
+    return StreamOptions(**{**found, "is_given": True})
 
 
 _Found = tuple[tuple[str, Any], ...]
@@ -101,6 +101,11 @@ def _offset(name: str, text: str) -> _Found:
     if match is not None:
         return _starts(Start.TIME, ceil(Decimal(f"{capped(match[1])}{match[2] or ''}") * 1000))
     raise invalid_value(name, text, "first, last, next, offset=N or timestamp=S")
+
+
+def _queue_type(_: str, text: str) -> _Found:
+    """RabbitMQ's readers of a stream may say no more than that."""
+    return (("is_given", True),) if text.strip().lower() == "stream" else ()
 
 
 def _sequence(name: str, text: str) -> _Found:
@@ -136,6 +141,7 @@ def _delay(name: str, text: str) -> _Found:
 
 _MEANINGS: Final[Mapping[str, Callable[[str, str], _Found]]] = {
     "x-stream-offset": _offset,
+    "x-queue-type": _queue_type,
     "from-seq": _sequence,
     "last-message-id": _behind,
     "x-stream-until": _until,

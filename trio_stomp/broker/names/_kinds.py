@@ -41,7 +41,7 @@ PRIVATE_QUEUE = "/reply-queue/"
 PRIVATE_TOPIC = "/reply-topic/"
 """Prefixes of temporary destinations, in the names for other clients."""
 _QUEUE, _TOPIC = "/queue/", "/topic/"
-_NEAR = re.compile(r"/?(queue|topic)s?/", re.IGNORECASE)
+_NEAR = re.compile(r"[\s/\\]*+(queue|topic)s?[/\\:]", re.IGNORECASE)
 _REST_WORDS = frozenset({">", "**", "#"})
 
 

@@ -6,7 +6,12 @@ from typing import TYPE_CHECKING
 from attrs import define
 
 from trio_stomp.base import ProtocolError
-from trio_stomp.broker.delivery import MAX_DIGITS, Client, MessageNames
+from trio_stomp.broker.delivery import (
+    MAX_DIGITS,
+    Client,
+    MessageNames,
+    may_have_been_given,
+)
 from trio_stomp.broker.headers import ID_MARK
 from trio_stomp.broker.queues._consumer import CLIENT, INDIVIDUAL, Consumer, Source, Unacked
 from trio_stomp.broker.queues._message import Message
@@ -35,7 +40,7 @@ class AckCounters:
     acked: int = 0
     nacked: int = 0
     ignored: int = 0
-    """ACKs of messages that needed none (A14)."""
+    """ACKs of messages that needed none (A14), or of deliveries that had ended (A13)."""
     redelivered: int = 0
 
 
@@ -48,7 +53,9 @@ class Acknowledger:
     counters: AckCounters
     names: MessageNames
 
-    def apply(self, client: Client, event: Acked, now: float, *, forgiving: bool = False) -> bool:
+    def apply(
+        self, client: Client, event: Acked, now: float, *, forgiving: bool = False
+    ) -> tuple[bool, Sequence[int]]:
         """Apply a run of ACKs or NACKs in order.
 
         Args:
@@ -58,19 +65,23 @@ class Acknowledger:
           forgiving: Ignore unknown ids.
 
         Returns:
-          Whether a message in the store is concerned.
+          Whether a message in the store is concerned; and the numbers in the run, from 1, of those
+          without effect.
 
         Raises:
-          ProtocolError: An id is no unacknowledged delivery of this connection (A13).
+          ProtocolError: An id is none that the broker gave to a delivery (A13).
           Exception: A bug. What it did not let settle has returned to its queue.
         """
         # For a single ACK the general path is cheaper.
         run = [] if event.negative or len(event.ids) == 1 else self._take_run(client, event)
         if run:
-            return self._settle_run(run, now)
-        is_stored = False
-        for name in event.ids:
-            left = iter(self.take(client, event, name, forgiving=forgiving))
+            return self._settle_run(run, now), ()
+        is_stored, without = False, list[int]()
+        for number, name in enumerate(event.ids, 1):
+            taken = self.take(client, event, name, forgiving=forgiving)
+            if not taken:
+                without.append(number)
+            left = iter(taken)
             for unacked in left:
                 is_stored |= unacked.message.stored > 0
                 try:
@@ -78,7 +89,7 @@ class Acknowledger:
                 except Exception:
                     self._give_all_back((unacked, *left), now)
                     raise
-        return is_stored
+        return is_stored, without
 
     def is_large(self, client: Client, event: Acked) -> bool:
         """Return whether a ``Settlement`` must settle ``event`` in pieces."""
@@ -182,7 +193,8 @@ class Acknowledger:
         Raises:
           ProtocolError: As ``apply``.
         """
-        found = self.find(client, event, name, forgiving=forgiving)
+        is_late = forgiving or may_have_been_given(name)
+        found = self.find(client, event, name, forgiving=is_late)
         if found is None:
             self.counters.ignored += 1
             return []

@@ -10,7 +10,7 @@ from trio_stomp.base import MemoryBudget
 from trio_stomp.broker.delivery import Timers, Turns, Work
 from trio_stomp.broker.headers import PLAIN_SEND
 from trio_stomp.broker.queues._message import Message
-from trio_stomp.frames import Head
+from trio_stomp.frames import TEXT, Head
 
 if TYPE_CHECKING:
     from trio_stomp.broker.queues._consumer import Consumer
@@ -155,4 +155,5 @@ def dead_head(
     headers |= first
     headers |= {"x-death-reason": reason.value, "x-death-count": f"{message.deliveries}"}
     headers["destination"] = name
-    return Head(old.command, tuple(headers.items()), len(message.body), name)
+    length = TEXT if old.content_length == TEXT else len(message.body)
+    return Head(old.command, tuple(headers.items()), length, name)

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 from attrs import define, field
 
 from trio_stomp.base import ProtocolError
+from trio_stomp.broker.delivery import may_have_been_given
 from trio_stomp.broker.queues._acknowledger import MUCH, Acknowledger
 from trio_stomp.broker.queues._consumer import CLIENT, Consumer, Unacked
 from trio_stomp.broker.queues._queue import Queue
@@ -38,6 +39,8 @@ class Settlement:
     event: "Acked"
     parts: list[tuple[Consumer, Pool]] = field(factory=list)
     """Deliveries left to settle, with their consumers."""
+    without: list[int] = field(factory=list)
+    """The numbers in the run, from 1, of ACKs or NACKs without effect."""
     frozen: dict[Queue, None] = field(factory=dict)
     """Queues to which messages return. They hand out nothing until all are back."""
 
@@ -148,14 +151,16 @@ def claim_all(
     for event in events:
         claim = Settlement(client, acknowledger, event)
         claims.append(claim)
-        for name in event.ids:
+        for index, name in enumerate(event.ids, 1):
+            is_late = forgiving or may_have_been_given(name)
             try:
-                found = acknowledger.find(client, event, name, forgiving=forgiving, claimed=lasts)
+                found = acknowledger.find(client, event, name, forgiving=is_late, claimed=lasts)
             except ProtocolError as wrong:
                 error = wrong
                 break
             if found is None:
                 acknowledger.counters.ignored += 1
+                claim.without.append(index)
                 continue
             consumer, number = found
             if consumer.ack == CLIENT:

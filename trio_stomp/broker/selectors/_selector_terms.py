@@ -35,10 +35,25 @@ _JMS_HEADERS: dict[str, tuple[str, str | None]] = {
     "JMSMessageID": ("message-id", None),
     "JMSPriority": ("priority", "4"),
     "JMSReplyTo": ("reply-to", None),
-    "JMSTimestamp": ("timestamp", None),
     "JMSType": ("type", None),
 }
 """JMS name → the header, and its default in JMS."""
+_NO_HEADERS = {
+    "JMSTimestamp": "senders may set timestamp, which is the name to compare",
+    **dict.fromkeys(
+        (
+            "JMSRedelivered",
+            "JMSDeliveryTime",
+            "JMSXDeliveryCount",
+            "JMSXRcvTimestamp",
+            "JMSXProducerTXID",
+            "JMSXConsumerTXID",
+            "JMSXState",
+        ),
+        "it belongs to a delivery, and a selector sees what the sender wrote",
+    ),
+}
+"""Names of JMS that would never match, and why."""
 
 _RELATIONS: dict[str, Callable[[Any, Any], bool]] = {
     "=": operator.eq,
@@ -110,7 +125,10 @@ class TermBuilder:
         return token
 
     def name(self, children: "list[Token]") -> Term:
-        return Term(Kind.NAME, _reader(str(children[0])), children[0].start_pos)
+        name, start = str(children[0]), children[0].start_pos
+        if name in _NO_HEADERS:
+            raise Fault(start, f"{name} is no header here: {_NO_HEADERS[name]}")
+        return Term(Kind.NAME, _reader(name), start)
 
     def quoted(self, children: "list[Token]") -> Term:
         header = _unquote(children[0])

@@ -6,6 +6,7 @@ Session ids are predictable, and a client that may reply at all may send to ``/r
 The secret keeps it from sending to queues whose names it was not given.
 """
 
+import re
 import secrets
 from collections.abc import Callable
 from typing import TYPE_CHECKING
@@ -22,6 +23,7 @@ if TYPE_CHECKING:
     from trio_stomp.broker.delivery import Destination
 
 _PUBLIC = {"/temp-queue/": PRIVATE_QUEUE, "/temp-topic/": PRIVATE_TOPIC}
+_PUBLIC_PREFIX = re.compile("^/reply-(queue|topic)/")
 MAX_TEMPORARY = 1_000
 """Maximum number of temporary destinations of a connection."""
 SECRET_BYTES = 12
@@ -48,11 +50,13 @@ class Temporary:
         has not subscribed to, as RabbitMQ does.
       authorizer: Checks whether a client may create them.
       begin_name: Returns the beginning of a new public name.
+      names_remotely: Other clients get public names as ActiveMQ spells them.
     """
 
     expect_replies: Callable[[Client, str, str], None]
     authorizer: Authorizer
     begin_name: Callable[[Client], str] = unguessable
+    names_remotely: bool = False
 
     def public_name(self, client: Client, name: str) -> str:
         """Return the public name of the destination that ``client`` calls ``name``.
@@ -116,6 +120,8 @@ class Temporary:
             fields["reply-to"] = self.public_name(client, reply_to)
             if reply_to.startswith("/temp-queue/"):
                 self.expect_replies(client, reply_to, fields["reply-to"])
+            if self.names_remotely:
+                fields["reply-to"] = _PUBLIC_PREFIX.sub(r"/remote-temp-\1/", fields["reply-to"])
         headers, last = tuple(fields.items()), client.localised
         if last is None or last[0] is not head or last[1].headers != headers:
             made = Head(head.command, headers, head.content_length, fields["destination"])

@@ -50,8 +50,8 @@ def stream_of(
     if options.selector or options.no_local or options.browser or is_durable:
         raise ProtocolError(
             "unsupported",
-            f"destination:{destination[:80]} is a stream, which is read by offset: leave out "
-            "selector, no-local, browser and the durable subscription",
+            f"destination:{destination[:80]} is read as a stream, by offset: leave out "
+            "selector, no-local, browser and the name of a durable subscription",
             reason=CloseReason.UNSUPPORTED,
         )
     name, pattern = targets[0]

@@ -19,7 +19,6 @@ from trio_stomp.broker.headers import (
     parse_subscribe_options,
     resolve,
     routing_of,
-    wants_durable_end,
 )
 from trio_stomp.broker.names import Kind, base36, compile_pattern
 from trio_stomp.broker.queues import AUTO, STEP, Acknowledger, Consumer, QueueBook
@@ -29,9 +28,9 @@ from trio_stomp.broker.sending import Temporary
 from trio_stomp.broker.streams import Streams
 from trio_stomp.broker.subscribing._kinds import charge, kind_of, refund, stream_of
 from trio_stomp.broker.subscribing._reply_queues import needed, replaced, with_id
-from trio_stomp.broker.topics import Binding, Bindings, InitialDelivery
+from trio_stomp.broker.topics import Binding, Bindings, InitialDelivery, is_shared
 from trio_stomp.frames import Headers, encode_receipt, subscription_prefix
-from trio_stomp.protocol import Subscribed
+from trio_stomp.protocol import DURABLE_NAMES, Subscribed
 
 
 @define(eq=False, repr=False)
@@ -96,6 +95,9 @@ class Subscriptions:
         if kind is Kind.STREAM or stream_options.is_given:
             kind = self._as_stream(client, event, targets, options)
         self._check_targets(client, event, targets, kind, options)
+        former = self._former(client, targets, options)
+        if former is not None:
+            raise NotYet(self.ending(former, now))  # this one replaces it
         # A browser has nothing to acknowledge, whatever its ack header says.
         ack = AUTO if options.browser and kind is Kind.QUEUE else event.ack
         tag = f"{self.boot}.{base36(number)}{ID_MARK if kind is Kind.STREAM else ''}"
@@ -145,6 +147,19 @@ class Subscriptions:
             )
         for name, pattern in targets:
             self.destinations.check(name, pattern, client.quota)
+
+    def _former(
+        self, client: Client, targets: list[Target], options: SubscribeOptions
+    ) -> Subscription | None:
+        """Return the client's own subscription that has a durable subscription alone, or None."""
+        if not options.durable or is_shared(options.durable):
+            return None
+        for each in client.subscriptions.values():
+            binding = each.binding
+            if isinstance(binding, Binding) and binding.durable == options.durable:
+                fits = binding.targets == targets and binding.selector_text == options.selector
+                return None if fits and self.dialect.shares_durables else each
+        return None
 
     def _begin(
         self,
@@ -275,7 +290,8 @@ class Subscriptions:
           ProtocolError: there is no stream, several are named, the client may not read it, or
             streams do not support an option.
         """
-        is_durable = bool(options.durable or wants_durable_end(event.headers))
+        # RabbitMQ requires durable:true of a stream's readers, which means nothing else here.
+        is_durable = any(name in DURABLE_NAMES for name, _ in event.headers)
         stream = stream_of(event.destination, targets, options, is_durable=is_durable)
         targets[0] = (stream, None)
         # Check before ``find``, which reveals whether the stream exists.

@@ -1,6 +1,6 @@
 """UNSUBSCRIBE: ends a subscription of the connection, or a durable subscription."""
 
-from collections.abc import Generator
+from collections.abc import Collection, Generator
 from functools import partial
 
 from attrs import define
@@ -27,11 +27,13 @@ class Unsubscriber:
     log: Log | None
 
     def unsubscribe(self, client: Client, event: Unsubscribed, now: float) -> Work:
-        """Unsubscribe by id, or in STOMP 1.0 by destination: the oldest without an id (S13).
+        """Unsubscribe by id, or in STOMP 1.0 by destination: the oldest one (S13).
+
+        A subscription that does not exist, or no longer, is ignored (S14).
 
         Raises:
-          ProtocolError: there is no such subscription (S14), a durable one belongs to another user,
-            or its name is ambiguous.
+          ProtocolError: there is no such durable subscription, it belongs to another user, or its
+            name is ambiguous.
         """
         found = self._find(client, event)
         name = wants_durable_end(event.headers, client.client_id)
@@ -43,11 +45,15 @@ class Unsubscriber:
                     self.subscriptions.end(each, now)
                 self._receipt(client, event)
                 return
+            if not name:
+                self._receipt(client, event, b"ignored:%b\n" % _named(event))
+                return
             label = event.destination or "what it names"
             what = label if event.id is None else f"id:{event.id[:60]}"
-            besides = f", and {unknown(name, event.destination)}" if name else ""
             raise ProtocolError(
-                "unknown-subscription", f"{what} is no subscription of this connection{besides}"
+                "unknown-subscription",
+                f"{what} is no subscription of this connection, and"
+                f" {unknown(name, event.destination)}",
             )
         binding = found.binding
         yield from self.subscriptions.ending(found, now)
@@ -97,10 +103,10 @@ class Unsubscriber:
         if self.log is not None:
             client.awaited = self.log.turn
 
-    def _receipt(self, client: Client, event: Unsubscribed) -> None:
+    def _receipt(self, client: Client, event: Unsubscribed, lines: bytes = b"") -> None:
         if event.receipt is None:
             return
-        frame = encode_receipt(event.receipt)
+        frame = encode_receipt(event.receipt, lines)
         if self.log is not None:
             self.log.stage_when_safe(client, frame, event.receipt)
         else:
@@ -108,12 +114,11 @@ class Unsubscriber:
 
     def _find(self, client: Client, event: Unsubscribed) -> Subscription | None:
         if event.id is None:
-            nameless = (each for each in client.subscriptions.values() if each.id is None)
-            return next((each for each in nameless if each.destination == event.destination), None)
+            return self._find_by_destination(client, event)
         found = client.subscriptions.get(event.id)
         if self.dialect.allows_repeated_subscription_id:
             found = self._find_repeated(client, event) or found
-        if found is not None and event.destination not in (None, found.destination):
+        if found is not None and event.destination and not self._alike(client, event, [found]):
             raise ProtocolError(
                 "destination-mismatch",
                 f"id:{event.id[:60]} is subscribed to {found.destination[:80]}, not to"
@@ -121,9 +126,33 @@ class Unsubscriber:
             )
         return found
 
+    def _find_by_destination(self, client: Client, event: Unsubscribed) -> Subscription | None:
+        """Return the oldest subscription to a destination: one without an id, or else any."""
+        alike = self._alike(client, event, client.subscriptions.values())
+        return next((each for each in alike if each.id is None), alike[0] if alike else None)
+
+    def _alike(
+        self, client: Client, event: Unsubscribed, among: Collection[Subscription]
+    ) -> list[Subscription]:
+        """Return the subscriptions to the destination that an UNSUBSCRIBE names, however spelt."""
+        name = event.destination or ""
+        same = [each for each in among if each.destination == name]
+        if same:
+            return same
+        names = {
+            client.temporary.get(each, each)
+            for each in resolve(name, self.dialect, routing_of(event.headers))
+        }
+        return [each for each in among if {target for target, _ in each.targets} == names]
+
     def _find_repeated(self, client: Client, event: Unsubscribed) -> Subscription | None:
         """Return the oldest subscription with an ambiguous id, to the given destination if any."""
         for each in client.subscriptions.values():
             if each.id == event.id and event.destination in (None, each.destination):
                 return each
         return None
+
+
+def _named(event: Unsubscribed) -> bytes:
+    """Return the name of the header by which an UNSUBSCRIBE names a subscription."""
+    return b"destination" if event.id is None else b"id"

@@ -10,6 +10,7 @@ from trio_stomp.broker.topics._catch_up import CatchUp as CatchUp
 from trio_stomp.broker.topics._durable_record import PREFIX as PREFIX
 from trio_stomp.broker.topics._durable_record import read_back as read_back
 from trio_stomp.broker.topics._durables import ambiguous as ambiguous
+from trio_stomp.broker.topics._durables import is_shared as is_shared
 from trio_stomp.broker.topics._durables import unknown as unknown
 from trio_stomp.broker.topics._initial_delivery import InitialDelivery as InitialDelivery
 from trio_stomp.broker.topics._last_values import NOBODY as NOBODY

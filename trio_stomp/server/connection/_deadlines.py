@@ -70,9 +70,12 @@ class Deadlines:
             return due
         if self.link.is_operating:
             return now + timeout
+        remedy = "send CONNECT"
+        if self.link.session.decoder.buffered_bytes:
+            remedy = "a frame has begun, and ends with a blank line and a NUL byte (Ctrl-@)"
         error = ProtocolError(
             "connect-timeout",
-            f"no session was opened within {timeout:g} s (option connect_timeout_s); send CONNECT",
+            f"no session was opened within {timeout:g} s (option connect_timeout_s); {remedy}",
             reason=CloseReason.CONNECT_TIMEOUT,
         )
         return self._end(error)
