@@ -43,6 +43,7 @@ class SubscribeOptions:
       no_local: Skip messages of the own connection.
       durable: The key of a durable subscription, ``client-id NUL name`` (without client id: ``NUL
         name``); "" = not durable.
+      shared: The name of a queue that subscribers of a topic share while there are any; "" = none.
       retroactive: Get the last value or window of a topic first.
     """
 
@@ -55,6 +56,7 @@ class SubscribeOptions:
     browser_end: bool = True
     no_local: bool = False
     durable: str = ""
+    shared: str = ""
     retroactive: bool = False
 
 
@@ -90,6 +92,8 @@ def parse_subscribe_options(
     durable = _durable(headers, destination, kind, dialect, client_id)
     if durable:
         found["durable"] = durable
+    elif kind is Kind.TOPIC and (shared := dict(headers).get("x-queue-name")):
+        found["shared"] = shared
     return SubscribeOptions(**found) if found else PLAIN_SUBSCRIBE
 
 
@@ -140,7 +144,7 @@ def _durable_name(headers: Headers, client_id: str) -> str:
 
 def consumes(kind: Kind, ack: str, options: SubscribeOptions) -> bool:
     """Return whether a subscription has a consumer: all except plain ones to topics."""
-    return kind is Kind.QUEUE or ack != "auto" or bool(options.durable)
+    return kind is Kind.QUEUE or ack != "auto" or bool(options.durable or options.shared)
 
 
 _Found = tuple[tuple[str, Any], ...]

@@ -75,6 +75,7 @@ def charge(
     Raises:
       ProtocolError: there is not enough memory.
     """
+    ack = options.shared or ack  # its messages wait in a queue, too
     cost = subscription_cost(subscription, kind, ack, is_durable=bool(options.durable))
     selector, quota = subscription.selector, subscription.quota
     if memory.take_table(cost, quota):

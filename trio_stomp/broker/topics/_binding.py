@@ -22,6 +22,10 @@ class BindingHost(Protocol):
         """Drop, by policy and one in each step, messages that must leave a binding's queue."""
 
 
+SharedKey = tuple[str, str, str, str]
+"""The name, destination, user and selector of a shared subscription."""
+
+
 @define(eq=False, repr=False)
 class Binding:
     """A member of a topic that puts its messages into a queue of its own.
@@ -46,6 +50,8 @@ class Binding:
     no_local: bool = False
     owner: str = ""
     """The user who created the durable subscription; "" = there were no logins."""
+    shared: "SharedKey" = ("",) * 4
+    """Its key among those that subscribers share while there are any."""
     is_copy: bool = False
     """Another broker of the cluster has it, too, and counts it."""
     is_plain: bool = False

@@ -47,7 +47,7 @@ from trio_stomp.broker.routing import (
     release_selector,
     targets_cost,
 )
-from trio_stomp.broker.topics._binding import Binding
+from trio_stomp.broker.topics._binding import Binding, SharedKey
 from trio_stomp.broker.topics._durable_record import forget, key_of, remember
 from trio_stomp.broker.topics._durables import Durables, durable_name, is_shared
 from trio_stomp.broker.topics._stale import StaleQueue
@@ -74,32 +74,47 @@ class Bindings:
     log: Log | None = None
     shares_durables: bool = False
     durables: Durables = field(factory=Durables)
+    shared: dict[SharedKey, Binding] = field(factory=dict)
     dropped: int = 0
 
     def join(
         self, subscription: Subscription, consumer: Consumer, options: SubscribeOptions, now: float
     ) -> Binding:
-        """Attach a consumer to a new binding, or to the durable one that its client names.
-
-        Returns:
-          The binding.
+        """Attach a consumer to a new binding, or the one that its client names, and return it.
 
         Raises:
           NotYet: it is being taken over from a consumer with many deliveries to return.
           ProtocolError: there are too many durable subscriptions, memory is short, or the durable
             subscription belongs to another user.
         """
+        if options.durable:
+            binding = self._durable(subscription, options, now)
+        else:
+            binding = self._shared(subscription, options)
+        binding.queue.attach(consumer)
+        return binding
+
+    def _durable(
+        self, subscription: Subscription, options: SubscribeOptions, now: float
+    ) -> Binding:
         name = durable_name(options.durable, subscription.destination)
-        binding = self._find(subscription.client, name) if name else None
+        binding = self._find(subscription.client, name)
         if binding is not None:
             self._check_stored(subscription.client, binding)
         if subscription.destination.startswith(DSUB):
             binding = self._existing(binding, options.durable)
         elif binding is not None:
             binding = self._reuse(binding, subscription, options, now)
-        if binding is None:
-            binding = self._make(subscription, options, name)
-        binding.queue.attach(consumer)
+        return binding or self._make(subscription, options, name)
+
+    def _shared(self, subscription: Subscription, options: SubscribeOptions) -> Binding:
+        """Return a new binding, or that of RabbitMQ's consumers of one queue, which share it."""
+        user, selector = subscription.client.identity.name, options.selector
+        key = (options.shared, subscription.destination, user, selector)
+        binding = self.shared.get(key) or self._make(subscription, options, "")
+        if options.shared:
+            self.shared[key], binding.shared = binding, key
+        binding.client = subscription.client
         return binding
 
     def _find(self, client: Client, name: str) -> Binding | None:
@@ -412,6 +427,7 @@ class Bindings:
     def _end(self, binding: Binding, now: float) -> None:
         binding.is_ended = True
         self._refund(binding)
+        self.shared.pop(binding.shared, None)
         for name, pattern in binding.targets:
             self.destinations.remove(binding, name, pattern)
         self.queues.end_messages(binding.queue, self._reassign_orphan, now)
