@@ -49,6 +49,7 @@ class Relief:
             return
         worst = max(stuck, key=lambda each: each.outbox.waiting_bytes)
         self.outboxes.unsent += worst.outbox.discard()
+        worst.outbox.is_over = True  # or the client would get later messages without these
         worst.end(
             ProtocolError(
                 "memory-limit",

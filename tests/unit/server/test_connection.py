@@ -26,9 +26,11 @@ from tests.support.hostile import dial as dial
 from tests.support.site import ask_over_wire
 from trio_stomp import CloseReason
 from trio_stomp.broker import Delivery
+from trio_stomp.frames import FrameRun, Head
 from trio_stomp.server import Connection
 from trio_stomp.server._admission import REFUSALS_AT_ONCE, Admission
 from trio_stomp.server._limits import ServerLimits
+from trio_stomp.server._relief import Relief
 from trio_stomp.server.connection._reader import (
     BULK_BYTES,
     FIRST_BYTES,
@@ -401,10 +403,18 @@ async def test_a_reader_that_takes_next_to_nothing_in_its_farewell_is_given_up(
 
 
 async def test_producers_wait_in_nearly_full_memory_until_its_holder_is_ended(
-    autojump_clock,
+    autojump_clock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    def relieve(relief: Relief, now: float) -> None:
+        """Send a message before the end of the holder is known to the core."""
+        actual(relief, now)
+        later = FrameRun(Head("SEND", (("destination", "/t"),), destination="/t"), [b"999."], ())
+        relief.broker.publisher.send(None, later, now, now)
+
+    actual = Relief.relieve
+    monkeypatch.setattr(Relief, "relieve", relieve)
     async with open_dial(**QUIET, max_memory_bytes=1 << 20) as dial:
-        _, publisher = await subscriber_and_publisher(dial)
+        slow, publisher = await subscriber_and_publisher(dial)
         bystander = await dial.connect()
         limit = dial.server.memory.limit_bytes
         for number in range(200):
@@ -419,8 +429,13 @@ async def test_producers_wait_in_nearly_full_memory_until_its_holder_is_ended(
         before = trio.current_time()
         assert (await bystander.receive())["receipt-id"] == "r"
         assert trio.current_time() - before < 1
-        await expect_left(dial, 2, {"memory-limit": 1})
         assert await publisher.fence() == []
+        numbers = list[int]()
+        while (frame := await slow.receive()).command == "MESSAGE":
+            numbers.append(int(frame.body.partition(b".")[0]))
+        assert frame["code"] == "memory-limit"
+        assert numbers == [*range(len(numbers))]  # nothing after what was dropped
+        await expect_left(dial, 2, {"memory-limit": 1})
 
 
 async def test_consumer_is_read_from_when_memory_is_nearly_full(autojump_clock) -> None:

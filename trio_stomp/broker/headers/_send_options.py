@@ -2,7 +2,7 @@
 
 A program's own headers may have any name and value, so another dialect's header means nothing, and
 one with an invalid value is passed on and reported, never refused.
-docs/reference/dialects.md#headers-of-applications has the table.
+docs/reference/programs.md has the table.
 """
 
 from collections.abc import Callable, Mapping

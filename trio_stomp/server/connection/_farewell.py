@@ -37,7 +37,7 @@ async def send_farewell(link: Link, lifecycle: Lifecycle, close_reply: bytes) ->
     without a byte accepted, ``LEAST_RATE`` overall, and ``linger_s`` once the peer has everything.
     """
     outbox, websocket, reason = link.outbox, link.websocket, lifecycle.reason
-    outbox.is_closed = True  # no heart-beat may follow the last frame
+    outbox.is_closed = outbox.is_over = True  # no heart-beat may follow the last frame
     await outbox.clear_away()
     if websocket is not None:
         close = websocket.close(reason.websocket_code, reason.text)

@@ -69,6 +69,8 @@ class Outbox:
     blocked_s: float = 0.0
     """Total time of ended stalls, in which the wire accepted nothing although data waited."""
     is_closed: bool = False
+    is_over: bool = False
+    """MESSAGEs are dropped, since the connection ends; frames of the broker may still follow."""
     is_broken: bool = False
     _staged: list[Item] = field(factory=list)
     _ready: deque[Item] | tuple[()] = ()
@@ -96,7 +98,7 @@ class Outbox:
 
     def stage(self, prefix: bytes, delivery: Delivery) -> bool:
         """Queue a run of MESSAGEs. If the outbox is full, return False and queue nothing."""
-        if self.is_closed:
+        if self.is_over:
             return True
         shared, memory = self.shared, self.shared.memory
         size = delivery.size + delivery.count * len(prefix)
@@ -190,7 +192,7 @@ class Outbox:
 
     def has_room(self) -> bool:
         """Return whether a source that can wait may deliver more now."""
-        if self.is_closed:
+        if self.is_over:
             return False
         shared = self.shared
         if self.waiting_bytes < shared.low_water_bytes:
@@ -207,7 +209,7 @@ class Outbox:
     def close(self, reason: CloseReason) -> None:
         """End the connection once the staged output is sent, and stage nothing more."""
         if not self.is_closed:
-            self.is_closed = True
+            self.is_closed = self.is_over = True
             self.on_close(reason)
 
     # The dispatcher's side.
@@ -334,7 +336,7 @@ class Outbox:
 
     def break_off(self) -> None:
         """Discard queued and future output: the wire is dead."""
-        self.is_broken = self.is_closed = True
+        self.is_broken = self.is_closed = self.is_over = True
         unwritten = sum(map(len, self._parts)) + sum(map(len, self._pieces))
         for delivery, count in cut_off(self._writing, unwritten):
             self.shared.unsent += lose_some(delivery, count)
