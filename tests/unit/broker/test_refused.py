@@ -25,7 +25,7 @@ SENDS: list[tuple[str, dict[str, str]]] = [
     ("/stream/topic/a", {"reply_to": "/queue/answers"}),
     ("/queue/full", {}),
     ("/queue/a,/queue/full", {}),
-    ("/queue/a", {"ttl": "soon"}),
+    ("/queue/a", {"AMQ_SCHEDULED_DELAY": "soon"}),
     ("/topic/a/*", {}),
 ]
 

@@ -220,11 +220,11 @@ def test_host_is_needed_only_on_request_and_from_1_1_on(
 
 @pytest.mark.covers("C13")
 @every_version
-def test_a_receipt_on_connect_is_not_to_be_answered(version: Version) -> None:
+def test_a_receipt_on_connect_is_for_the_dialect_to_answer(version: Version) -> None:
     (event,) = make_session().receive_data(connect(version, b"receipt:r"))
     assert isinstance(event, Opened)
     assert b"r" not in attrs.asdict(event, recurse=False).values()
-    assert "receipt" not in dict(event.headers)
+    assert dict(event.headers)["receipt"] == "r"
 
 
 @pytest.mark.covers("C16", "F10", "F11", "F22")
@@ -581,7 +581,15 @@ def test_the_name_of_an_ended_transaction_is_free_again(end: bytes) -> None:
     session = open_session()
     for _ in range(3):
         session.receive_data(tx(b"BEGIN") + tx(b"SEND", TO_A) + tx(end))
-    assert refusal(session, tx(end)).code == "unknown-transaction"
+    assert refusal(session, tx(b"COMMIT")).code == "unknown-transaction"
+
+
+@pytest.mark.covers("T03")
+@every_version
+def test_abort_of_no_transaction_is_ignored(version: Version) -> None:
+    (event,) = open_session(version).receive_data(tx(b"ABORT", b"receipt:r"))
+    assert isinstance(event, Received)
+    assert (event.receipts, event.ignored) == (((1, b"r"),), b"ignored:transaction\n")
 
 
 @pytest.mark.covers("T03", "S03", "R06")
@@ -593,7 +601,6 @@ def test_the_name_of_an_ended_transaction_is_free_again(end: bytes) -> None:
         (b"ACK", [b"id:1", b"message-id:1", b"subscription:s"]),
         (b"NACK", [b"id:1", b"message-id:1", b"subscription:s"]),
         (b"COMMIT", []),
-        (b"ABORT", []),
     ],
 )
 @pytest.mark.parametrize("others", [b"", b"BEGIN\ntransaction:other\n\n\0"])

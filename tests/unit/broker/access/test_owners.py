@@ -176,7 +176,7 @@ def test_owner_header_stored_by_an_older_broker_does_not_count() -> None:
 
 
 def test_undeliverable_message_is_reported_as_undeliverable(core: DurableBench) -> None:
-    lines = owner_line(ALICE) + f"destination:{Q}\npriority:x\nAMQ_SCHEDULED_DELAY:5000\n".encode()
+    lines = owner_line(ALICE) + b"destination:/topic/a*\nAMQ_SCHEDULED_DELAY:5000\n"
     put = Put("scheduled:", 1, lines, [b"old"], received_ms=core.broker.wall.ms(core.now))
     core.store.append([Turn([put])], 0)
     core = core.restarts()

@@ -97,7 +97,10 @@ FAULTS: dict[str, tuple[Event, list[str]]] = {
         ["id:0", "mine", "UNSUBSCRIBE"],
     ),
     "too-many-subscriptions": (Subscribed("9", "c", "auto", SECRET, b"r9"), ["2", "limit"]),
-    "unknown-subscription": (Unsubscribed("9", None, b"r9"), ["id:9", "no subscription"]),
+    "unknown-subscription": (
+        Unsubscribed("9", None, b"r9", (("durable-subscription-name", "d"),)),
+        ["id:9", "no subscription"],
+    ),
     "destination-mismatch": (Unsubscribed("0", "other", b"r9"), ["id:0", "mine", "other"]),
     "unknown-query": (Queried("weather"), ["weather", "ws_buffer"]),
 }
@@ -140,15 +143,16 @@ def test_a_fault_ends_its_client_and_no_other(code: str, version: str):
 
 @pytest.mark.covers("R13")
 def test_a_refused_frame_is_quoted_by_the_core_too():
+    gone = (("durable-subscription-name", "d"),)
     culprit = Core().peer()
     culprit.sends("a*", headers=SECRET)
     body = culprit.error().text
     assert body.startswith("The frame\n-----\nSEND\ndestination:a*\npasscode:***\nfoo:bar\n-----\n")
     for event, quoted in (
         (Subscribed("1", "a*b", "auto", (("id", "1"),), None), "SUBSCRIBE\nid:1\n"),
-        (Unsubscribed("7", "x", None, (("id", "7"),)), "UNSUBSCRIBE\nid:7\n"),
+        (Unsubscribed("7", "x", None, (("id", "7"), *gone)), "UNSUBSCRIBE\nid:7\n"),
         (
-            Unsubscribed(None, "x", None, (("destination", "x"),)),
+            Unsubscribed(None, "x", None, (("destination", "x"), *gone)),
             "UNSUBSCRIBE\ndestination:x\n",
         ),
     ):

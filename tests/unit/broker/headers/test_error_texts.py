@@ -69,7 +69,7 @@ SUBSCRIBE_1 = "SUBSCRIBE\nid:1\ndestination:/queue/a\n\n\0"
             "Header 'id' is required for durable subscriptions",
         ),
         (
-            "UNSUBSCRIBE\nid:9\n\n\0",
+            "UNSUBSCRIBE\nid:9\ndurable-subscription-name:d\n\n\0",
             "No subscription found",
             "UNSUBSCRIBE must refer to an existing subscription.\n"
             "Subscription to \"id='9'\" not found.\n",

@@ -230,4 +230,4 @@ def test_every_alias_leads_to_a_field() -> None:
     for header, meaning in module._MEANINGS.items():
         text = read.get(header, "1" if header in {*number, "prefetch-count"} else "true")
         found |= {field for field, _ in meaning(header, text)}
-    assert found == fields - {"durable"}
+    assert found == fields - {"durable", "shared"}

@@ -326,7 +326,7 @@ def test_the_number_of_words_of_a_selector_is_bounded() -> None:
         "JMSCorrelationID = 'instance:1'",
         "JMSType = 'car' AND JMSMessageID LIKE 'm-%'",
         "JMSPriority = 4 AND priority IS NULL",
-        "JMSExpiration = 0 AND JMSReplyTo IS NULL AND JMSTimestamp IS NULL",
+        "JMSExpiration = 0 AND JMSReplyTo IS NULL",
         "JMSDestination IS NULL AND JMSXGroupID IS NULL",
         "JMSDeliveryMode = 'NON_PERSISTENT'",
         '"JMSType" IS NULL',

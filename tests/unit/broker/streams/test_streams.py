@@ -128,13 +128,11 @@ def test_a_topic_and_a_stream_together_are_an_error_without_any_header(bench):
         {"selector": "a = 1"},
         {"no_local": "true"},
         {"browser": "true"},
-        {"durable": "true"},
         {"durable_subscription_name": "d"},
     ],
 )
 def test_a_stream_is_read_as_it_is(bench, destination, headers):
     actor = bench.actor()
-    actor.subscribes(destination, **headers, id="0", x_stream_offset="first") if False else None
     headers = {"from_seq": "0", **headers}
     given = (*pairs(headers), ("id", "0"))
     actor.does(Subscribed("0", destination, "auto", given, None))
