@@ -101,11 +101,12 @@ class Broker(BrokerAssembly):
             authorizer=self.authorizer,
             host=self,
         )
-        self.tracer = Tracer(self.events, self.clients, self.timers)
+        self.tracer = Tracer(self.events, self.clients, self.timers, self.dialect)
         self.monitor = Monitor(self.destinations, self.turns, self.publish)
         self.answers.explain, self.answers.read = self.explainer.explain, self.explainer.read
         self.answers.send, self.manager.core = self._send_answer, self
         self.answers.trace = lambda text: self.tracer.ask(text, self.event_history.now)
+        self.answers.read_trace, self.answers.check_trace = self.tracer.read, self.tracer.check
 
     # For the dispatcher.
 

@@ -19,8 +19,10 @@ from trio_stomp.broker.names._kinds import STREAM as STREAM
 from trio_stomp.broker.names._kinds import TRACE as TRACE
 from trio_stomp.broker.names._kinds import Kind as Kind
 from trio_stomp.broker.names._kinds import check_length as check_length
+from trio_stomp.broker.names._kinds import check_public as check_public
 from trio_stomp.broker.names._kinds import check_sendable as check_sendable
 from trio_stomp.broker.names._kinds import classify as classify
+from trio_stomp.broker.names._kinds import is_private as is_private
 from trio_stomp.broker.names._kinds import is_reserved as is_reserved
 from trio_stomp.broker.names._kinds import nearly as nearly
 from trio_stomp.broker.names._pattern_sets import as_pattern as as_pattern
