@@ -207,8 +207,9 @@ async def test_each_declared_code_is_answered(
         save(tmp_path / "users", "alice")
         await check(settings, broker, ALICE)
         save(tmp_path / "users", USERS)
-        monkeypatch.setattr("trio_stomp.web.management._definitions.MAX_BYTES", -1)
-        await check(long, broker, ALICE)
+        with monkeypatch.context() as patch:
+            patch.setattr("trio_stomp.web.management._definitions.MAX_BYTES", -1)
+            await check(long, broker, ALICE)
         connections = (await Interface(broker).ask("GET", "connections", ALICE)).json["connections"]
         monkeypatch.setitem(GOOD, "session", connections[0]["session_id"])
         monkeypatch.setattr(WebShare, "limit_bytes", -2)
