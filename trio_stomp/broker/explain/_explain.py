@@ -380,6 +380,7 @@ def _read(question: str) -> dict[str, str]:
         return {"message-id": text}
     try:
         found = json.loads(text)
+        json.dumps(found, ensure_ascii=False).encode()  # there may be lone surrogates
     except (ValueError, RecursionError):
         raise _invalid("it is not valid JSON") from None
     unknown = [key for key in found if key not in KEYS]

@@ -166,6 +166,7 @@ class Tracer:
 def _read(text: str) -> dict[str, str]:
     try:
         request = json.loads(text)
+        json.dumps(request, ensure_ascii=False).encode()  # there may be lone surrogates
     except (ValueError, RecursionError):
         raise _invalid("it is not valid JSON") from None
     if not isinstance(request, dict) or set(request) - set(KEYS):
