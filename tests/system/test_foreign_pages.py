@@ -1,6 +1,5 @@
 """What a browser adds by itself, such as a client certificate, is no consent of its user."""
 
-import ssl
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -60,7 +59,7 @@ async def guarded(directory: Path, allowed: str) -> AsyncIterator[Served]:
 async def certified(broker: Served) -> tuple[trio.SSLStream[trio.SocketStream], int]:
     """Return a connection with the operator's certificate, and the broker's port."""
     stream = await broker.stream()
-    context: ssl.SSLContext = authority().client_context("ops")
+    context = authority().client_context("ops")
     port = int(broker.handle.addresses[0].rpartition(":")[2])
     return trio.SSLStream(stream, context, server_hostname="localhost"), port
 
