@@ -215,7 +215,7 @@ class QueueBook:
         destination = message.publication.destination
         destination.dropped += 1
         if self.event_history is not None:
-            at, rule = (message.number, 1), "its queue ended"
+            at, rule = (message.number, 1), "the end of its queue"
             self.event_history.lost(LossReason.PURGED, destination.name, numbers=at, rule=rule)
 
     @property

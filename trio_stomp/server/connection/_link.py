@@ -99,9 +99,8 @@ class Link:
 
     def ask_as(self, identity: "Identity") -> None:
         """Note who asks: a user, else a network; on this machine the connection."""
-        self.asker = (
-            f"user {identity.name}" if identity.name else self.client.network or self.remote
-        )
+        user, client = identity.name, self.client
+        self.asker = f"user {user}" if user else client.network or client.session_id
 
     def vouch(self, voucher: Voucher | None) -> None:
         """Take another node's word on the client."""
