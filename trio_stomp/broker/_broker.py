@@ -283,7 +283,7 @@ class Broker(BrokerAssembly):
         try:
             if client in self.clients:
                 del self.clients[client]
-                detail = f"from {client.remote}"
+                detail = f"from {client.remote}{client.refusal}"
                 self.events.record("disconnect", client, reason=reason.text, detail=detail)
             client.outbox = self._null_outbox
         finally:
@@ -480,7 +480,7 @@ class Broker(BrokerAssembly):
     def refuse(self, client: Client, error: RemoteError, now: float) -> None:
         """Send an ERROR to a client and end its connection, unless the dialect keeps it."""
         client.outbox.stage_frame(error_frame(error, client.rules, self.dialect.error_texts))
-        self.quotas.note_refused(client.quota, error)
+        self.quotas.note_refused(client, error)
         if self.dialect.keeps_socket_after_error and error.is_survivable:
             return
         client.is_refused = True

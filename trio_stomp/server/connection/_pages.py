@@ -10,6 +10,7 @@ from trio_stomp.broker import Action
 from trio_stomp.security import from_http
 from trio_stomp.server.connection._link import Link
 from trio_stomp.server.connection._web_pages import ANSWER_BYTES
+from trio_stomp.server.connection._web_share import WebShare
 from trio_stomp.transport import (
     HttpError,
     HttpRequest,
@@ -48,10 +49,10 @@ async def answer_page(link: Link, request: HttpRequest) -> bytes:
     rights = pages.rights(request)
     identity = ANONYMOUS if rights is None else await admit(link, request, rights)
     link.ask_as(identity)
-    return await _made(pages.respond(request, identity), link)
+    return await _made(pages.respond(request, identity), link.shared.web)
 
 
-async def _made(page: Generator[None, None, bytes], link: Link) -> bytes:
+async def _made(page: Generator[None, None, bytes], share: WebShare) -> bytes:
     """Build a page in time shares, between which other tasks run.
 
     Pages of several pieces are built one after the other, with pauses as long as the work:
@@ -59,9 +60,8 @@ async def _made(page: Generator[None, None, bytes], link: Link) -> bytes:
     """
     try:
         next(page)
-        share = link.shared.web
         made_bytes = min(ANSWER_BYTES, share.limit_bytes // 4)
-        async with link.shared.one_page:
+        async with share.one_page:
             with share.holding(MAKING, made_bytes):
                 until = trio.current_time() + SHARE_S
                 while True:

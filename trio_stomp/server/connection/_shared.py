@@ -81,8 +81,6 @@ class ConnectionShared:
     disconnect_slots: trio.Semaphore = field(factory=lambda: trio.Semaphore(DISCONNECTS_AT_ONCE))
     """Keeps thousands of simultaneous disconnects from delaying the input of other clients."""
     web: WebShare = field(init=False)
-    one_page: trio.Lock = field(factory=trio.Lock)
-    """Held while a large page is built."""
 
     def __attrs_post_init__(self) -> None:
         self.web = WebShare(self.memory)

@@ -35,6 +35,8 @@ class WebShare:
     held_bytes: int = 0
     running: int = 0
     """Operations that run."""
+    one_page: trio.Lock = field(factory=trio.Lock)
+    """Held while a large page is built."""
     _held: dict[str, int] = field(factory=dict)
     """Bytes by user."""
     _turns: dict[str, trio.Semaphore] = field(factory=dict)

@@ -9,7 +9,16 @@ from trio_stomp._version import __version__
 from trio_stomp.base import Pieces
 from trio_stomp.broker import BOUNDS_MS
 from trio_stomp.web._query import Answer, Query, as_json
-from trio_stomp.web.management.requests import COUNT, HEAD, LATENCY, NUMBERS, OBJECT, TEXT, Endpoint
+from trio_stomp.web.management.requests import (
+    COUNT,
+    COUNTS,
+    HEAD,
+    LATENCY,
+    NUMBERS,
+    OBJECT,
+    TEXT,
+    Endpoint,
+)
 
 if TYPE_CHECKING:
     from trio_stomp.diag import Figures
@@ -41,6 +50,7 @@ class Overview:
                 "destinations": COUNT,
                 "wildcards": COUNT,
                 "quota_refusals_total": COUNT,
+                "refusals_total": COUNTS,
                 "le_ms": NUMBERS,
                 "latency": LATENCY,
             },
@@ -83,6 +93,7 @@ class Overview:
                 "wildcards": statistics.wildcards,
                 "quotas": statistics.quotas(),
                 "quota_refusals_total": statistics.quota_refusals,
+                "refusals_total": statistics.refusals,
                 "le_ms": BOUNDS_MS,
                 "latency": latency,
                 "cluster": None if server.cluster is None else asdict(server.cluster.figures()),

@@ -43,10 +43,13 @@ def openapi(endpoints: Sequence[Endpoint]) -> Record:
 
 def document(endpoints: Sequence[Endpoint]) -> Endpoint:
     """Return the request for the document that describes ``endpoints`` and itself."""
+    made: list[bytes] = []
 
     def build(_query: Query) -> Pieces[Answer]:
         yield
-        return 200, JSON, json.dumps(openapi(described), indent=1).encode() + b"\n"
+        if not made:
+            made.append(json.dumps(openapi(described), indent=1).encode() + b"\n")
+        return 200, JSON, made[0]
 
     own = Endpoint(
         name="openapi.json",
