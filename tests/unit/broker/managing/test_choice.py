@@ -6,7 +6,7 @@ import pytest
 
 from tests.support.core import Bench
 from tests.support.durable_fakes import DurableBench
-from tests.support.managing import drive
+from tests.support.managing import drive, into
 from trio_stomp.broker import DestinationPolicy
 from trio_stomp.broker.managing import Choice
 
@@ -30,7 +30,7 @@ def shown(core: Bench, choice: Choice) -> tuple[list[str], list[str]]:
     found: list[tuple[str, str]] = []
     manager = core.broker.manager
     operation = manager.look(
-        choice, lambda message: found.append((message.body.decode()[-1], manager.id_of(message)))
+        choice, into(found, lambda message: (message.body.decode()[-1], manager.id_of(message)))
     )
     drive(core, operation)
     assert operation.done == len(found)
