@@ -329,6 +329,6 @@ async def test_hostile_bytes_are_refused_in_words(tmp_path: Path) -> None:
             boot = (await Interface(broker).ask("GET", "overview", ALICE)).json["boot"]
             await asker.publish(f"DIAG/{place}", question.replace(b"BOOT", boot.encode()))
             await asker.send("DISCONNECT", [("receipt", "r")])
-            reply = await asker.receive()
-            assert reply.command == "RECEIPT" or reply["code"] == "invalid-question", reply
+            answer = await asker.receive()
+            assert answer.command == "RECEIPT" or answer["code"] == "invalid-question", answer
         assert await bugs(broker) == 0

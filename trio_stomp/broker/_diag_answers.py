@@ -37,12 +37,10 @@ class DiagRequests:
     """Checks a request to ``DIAG/explain``, and raises ``ProtocolError`` if it is invalid."""
     left: Callable[[str], Generator[None, None, dict[str, object]]] = field(init=False)
     """Answers a request at ``DIAG/left``, in pieces."""
-    trace: Callable[[str], None] = field(init=False)
-    """Carries out a request at ``DIAG/trace``."""
+    trace: Callable[[str, bool], object] = field(init=False)
+    """Carries out a request at ``DIAG/trace``, or only checks it."""
     read_trace: Callable[[str], object] = field(init=False)
     """Checks a request to ``DIAG/trace``, as ``read``."""
-    check_trace: Callable[[str], object] = field(init=False)
-    """Checks whether a request to ``DIAG/trace`` can be carried out now, too."""
     send: Callable[[FrameRun, Quota | None], None] = field(init=False)
     """Sends an answer to ``reply-to``."""
 
@@ -67,11 +65,12 @@ class DiagRequests:
         Raises:
           ProtocolError: One is invalid.
         """
-        trace = self.check_trace if is_now else self.read_trace
-        known = {EXPLAIN: self.read, LEFT: read_question, TRACE: trace}
-        if name in known:
-            for body in bodies:
-                known[name](body.decode(errors="replace"))
+        known = {EXPLAIN: self.read, LEFT: read_question, TRACE: self.read_trace}
+        for body in bodies if name in known else ():
+            text = body.decode(errors="replace")
+            known[name](text)
+            if name == TRACE and is_now:
+                self.trace(text, True)
 
     def to_topic(self, publication: Publication) -> PiecewiseRun | None:
         """Answer the messages of a publication to a DIAG destination.
@@ -87,7 +86,7 @@ class DiagRequests:
         if publication.destination.name == TRACE:
             for body in publication.bodies:
                 with suppress(ProtocolError):  # it was checked when there was somebody to tell
-                    self.trace(body.decode(errors="replace"))
+                    self.trace(body.decode(errors="replace"), False)
             return None
         queries = self.queries()
         if publication.destination.is_large(len(publication.bodies)):

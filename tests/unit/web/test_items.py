@@ -28,12 +28,12 @@ class Reader:
         return json.loads(b"".join(self.parts).partition(b"\r\n\r\n")[2])
 
 
-async def answered(*bodies: bytes, shown: int = 16 * BODY_BYTES, **headers: str) -> Reader:
+async def answered(*bodies: bytes, shown: int = 16 * BODY_BYTES, header: str = "") -> Reader:
     memory = MemoryBudget()
     reader = Reader(memory)
     items, answering = Items("found", memory, shown), Answering(reader.send)
     for number, body in enumerate(bodies):
-        items.take({"number": number, "headers": headers}, body)
+        items.take({"number": number, "headers": {"h": header} if header else {}}, body)
         await items.write(answering)
     await answering.end({"more": items.is_full}, name=items.name)
     items.charge(0)
@@ -83,10 +83,10 @@ async def test_a_short_answer_has_a_length_and_a_long_one_is_sent_while_it_is_ma
 async def test_an_answer_ends_before_the_record_that_does_not_fit() -> None:
     found = (await answered(*[b"a" * BODY_BYTES] * 9)).answer()
     assert (len(found["found"]), found["more"]) == (3, True)
-    headers = {"h": "x" * (LIST_BYTES // 20)}
-    found = (await answered(*[b""] * 40, **headers)).answer()
+    header = "x" * (LIST_BYTES // 20)
+    found = (await answered(*[b""] * 40, header=header)).answer()
     assert (len(found["found"]), found["more"]) == (19, True)
-    found = (await answered(*[b""] * 19, **headers)).answer()
+    found = (await answered(*[b""] * 19, header=header)).answer()
     assert (len(found["found"]), found["more"]) == (19, False)
 
 

@@ -82,39 +82,31 @@ class Tracer:
                 check_public(name)
         return request
 
-    def check(self, text: str) -> None:
-        """Check that ``ask`` would accept a request now. Raises: as ``ask``."""
-        request = self.read(text)
-        session = request.get("session", "")
-        if request.get("stop"):
-            return
-        mine = session, request.get("destination", "")
-        if (
-            len([each for each in self.traces if (each.session, each.destination) != mine])
-            >= MAX_TRACES
-        ):
-            raise _invalid(f"{MAX_TRACES} traces run already; stop one")
-        if session and self._client(session) is None:
-            raise _invalid(f"there is no session {session[:40]!r}")
-
-    def _client(self, session: str) -> "Client | None":
-        return next((each for each in self.clients if each.session_id == session), None)
-
-    def ask(self, text: str, now: float) -> None:
-        """Start or stop traces, by the body of a SEND to ``DIAG/trace``.
+    def ask(self, text: str, is_check: bool, now: float) -> None:
+        """Start or stop traces, by the body of a SEND to ``DIAG/trace``, or only check it.
 
         Raises:
           ProtocolError: The request is invalid, or there are too many traces.
         """
-        self.check(text)
         request = self.read(text)
         session, destination = request.get("session", ""), request.get("destination", "")
-        self._end(lambda each: (each.session, each.destination) == (session, destination))
-        if request.get("stop"):
-            if not (session or destination):
-                self._end(lambda _each: True)
+        stops = bool(request.get("stop"))
+        same = [
+            each
+            for each in self.traces
+            if (each.session, each.destination) == (session, destination)
+        ]
+        if not stops and len(self.traces) - len(same) >= MAX_TRACES:
+            raise _invalid(f"{MAX_TRACES} traces run already; stop one")
+        client = next((each for each in self.clients if each.session_id == session), None)
+        if session and client is None and not stops:
+            raise _invalid(f"there is no session {session[:40]!r}")
+        if is_check:
             return
-        client = self._client(session)
+        is_all = stops and not (session or destination)
+        self._end(lambda each: is_all or each in same)
+        if stops:
+            return
         until = now + min(float(request.get("seconds", DEFAULT_SECONDS)), MAX_SECONDS)
         trace = Trace(str(session), str(destination), bool(request.get("bodies")), until)
         self.traces.append(trace)

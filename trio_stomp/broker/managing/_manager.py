@@ -1,5 +1,6 @@
 """The operations: their arguments, and the treatment of each message."""
 
+from functools import partial
 from typing import TYPE_CHECKING
 
 from attrs import define, field
@@ -63,21 +64,15 @@ class Manager:
     purged: int = 0
     """Number of messages purged by operators."""
 
-    def resolve(self, name: str) -> str:
-        """Return the destination called ``name``, for anything but sending to it.
-
-        Raises:
-          ProtocolError: As ``target``, or it is private to a connection.
-        """
-        found = self.target(name)
-        check_public(found)
-        return found
-
-    def target(self, name: str) -> str:
+    def resolve(self, name: str, *, is_target: bool = False) -> str:
         """Return the destination that a SEND to ``name`` goes to.
 
+        Args:
+          name: The name.
+          is_target: It is only sent to, so it may be private to a connection.
+
         Raises:
-          ProtocolError: It is not a destination, too long, or a composite one.
+          ProtocolError: It is not a destination, too long, a composite one, or private.
         """
         found = self._names((("destination", name),))
         if len(found) != 1:
@@ -85,6 +80,8 @@ class Manager:
                 "invalid-destination", f"{name[:80]!r} names several destinations; give one"
             )
         check_length(found[0], self.queues.destinations.policies.max_destination_bytes)
+        if not is_target:
+            check_public(found[0])
         return found[0]
 
     def needs_of_send(self, headers: "Headers") -> "list[tuple[Action, str]]":
@@ -208,7 +205,7 @@ class Manager:
         retry = Retry(
             Mover(self.queues, self.publisher),
             to,
-            resolve=self.target,
+            resolve=partial(self.resolve, is_target=True),
             may_send=lambda name: rights is None or rights.allows(Action.SEND, name),
         )
         return self._begin(choice, retry.act, claims=True), retry

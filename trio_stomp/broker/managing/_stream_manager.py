@@ -110,14 +110,7 @@ class StreamManager:
         return Trimming(Position(self.streams, self.find(name), before, written_ms), self.turns)
 
     def read(
-        self,
-        name: str,
-        at: int,
-        written_ms: int,
-        limit: int,
-        topics: frozenset[str],
-        *,
-        take: "Take | None" = None,
+        self, name: str, at: int, written_ms: int, limit: int, topics: frozenset[str]
     ) -> "Reading":
         """Begin to read records of a stream.
 
@@ -127,14 +120,12 @@ class StreamManager:
           written_ms: Instead, the first time, in ms since 1970; 0 = none.
           limit: The most records.
           topics: The destinations of the records; empty = any.
-          take: Called with each record. Returns whether the step may go on. Without it, records
-            are in ``found``.
 
         Raises:
           ProtocolError: There is no such stream.
         """
         position = Position(self.streams, self.find(name), at, written_ms)
-        return Reading(position, self.turns, limit, topics, take)
+        return Reading(position, self.turns, limit, topics)
 
 
 @define(eq=False, repr=False)

@@ -40,7 +40,7 @@ STOMPSERVER_DEAD_LETTERS = "/queue/deadletter"
 PRIVATE_QUEUE = "/reply-queue/"
 PRIVATE_TOPIC = "/reply-topic/"
 """Prefixes of temporary destinations, in the names for other clients."""
-_PRIVATE = (PRIVATE_QUEUE, PRIVATE_TOPIC)
+PRIVATE = (PRIVATE_QUEUE, PRIVATE_TOPIC)
 _QUEUE, _TOPIC = "/queue/", "/topic/"
 _NEAR = re.compile(r"/?(queue|topic)s?/", re.IGNORECASE)
 _REST_WORDS = frozenset({">", "**", "#"})
@@ -91,18 +91,13 @@ def check_length(name: str, limit: int) -> None:
         )
 
 
-def is_private(name: str) -> bool:
-    """Return whether a destination belongs to one connection. Others may only send there."""
-    return name.startswith(_PRIVATE)
-
-
 def check_public(name: str) -> None:
     """Check that a destination belongs to nobody, so that rules decide who may use it.
 
     Raises:
       ProtocolError: It is private to a connection.
     """
-    if is_private(name):
+    if name.startswith(PRIVATE):
         raise ProtocolError(
             "not-allowed",
             f"destination:{name[:80]} belongs to another connection; only that may use it, and"

@@ -22,12 +22,12 @@ from trio_stomp.broker.delivery import (
 from trio_stomp.broker.names import (
     EXPLAIN,
     LEFT,
+    PRIVATE,
     Kind,
     Pattern,
     WildcardTrie,
     check_length,
     classify,
-    is_private,
     is_reserved,
 )
 from trio_stomp.broker.routing._idle import IdleDestinations
@@ -312,7 +312,7 @@ class Destinations:
             quota.destinations += 1
         self._idle.note(destination)
         destination.is_request = name in (EXPLAIN, LEFT)
-        destination.private = is_private(name)
+        destination.private = name.startswith(PRIVATE)
         self.configure(destination)
         return destination
 

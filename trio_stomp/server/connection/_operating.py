@@ -7,9 +7,9 @@ import trio
 from trio_stomp.base import Identity
 from trio_stomp.broker import Action
 from trio_stomp.server.connection._link import Link
-from trio_stomp.server.connection._pages import WATCHING, admit, check_page, needs_no_login
+from trio_stomp.server.connection._pages import WATCHING, admit, needs_no_login
 from trio_stomp.server.connection._web_pages import Send, WebOperation
-from trio_stomp.transport import HttpError, HttpRequest
+from trio_stomp.transport import HttpError, HttpRequest, check_origin
 
 IGNORED_BYTES = 4096
 """Read size for bytes that a client sends after its request, which are ignored."""
@@ -43,7 +43,8 @@ async def operate(
     """
     share, rules = link.shared.web, link.shared.rules()
     # Pages of other origins cannot read the answer, but could make a browser send the request.
-    check_page(link, request, local_only=needs_no_login(link))
+    allowed, local_only = link.shared.limits.allowed_origins, needs_no_login(link)
+    check_origin(request, allowed, is_secret=link.is_secret, local_only=local_only)
     identity = await admit(link, request, operation.rights)
     link.ask_as(identity)
     length = body_length(request, operation.max_body_bytes)

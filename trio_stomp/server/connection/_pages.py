@@ -85,31 +85,20 @@ def needs_no_login(link: Link) -> bool:
     return authenticator.lets_anonymous(is_loopback=link.is_loopback)
 
 
-def check_page(link: Link, request: HttpRequest, *, local_only: bool = False) -> bool:
-    """Return whether a page of this origin, or no page, sent a request.
-
-    What the browser of another page adds by itself is no consent of its user: ``is_foreign``.
-
-    Raises:
-      HttpError: pages of its origin are refused.
-    """
-    allowed = link.shared.limits.allowed_origins
-    is_ours = check_origin(request, allowed, is_secret=link.is_secret, local_only=local_only)
-    link.is_foreign = not is_ours
-    return is_ours
-
-
 def read_login(link: Link, request: HttpRequest, *, local_only: bool = False) -> None:
     """Note the credentials in a request.
 
+    What the browser of a page of another origin adds by itself is no consent of its user.
+
     Raises:
-      HttpError: as ``check_page``.
-      RemoteError: they are invalid.
+      HttpError: pages of its origin are refused.
+      RemoteError: the credentials are invalid.
     """
-    is_ours, authenticator = (
-        check_page(link, request, local_only=local_only),
-        link.shared.authenticator,
+    shared, authenticator = link.shared, link.shared.authenticator
+    is_ours = check_origin(
+        request, shared.limits.allowed_origins, is_secret=link.is_secret, local_only=local_only
     )
+    link.is_foreign = not is_ours
     link.offered = from_http(
         request.headers,
         request.target,

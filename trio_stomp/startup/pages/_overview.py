@@ -20,14 +20,7 @@ from trio_stomp.transport import HttpRequest, encode_response
 Record = dict[str, Any]
 
 _OF_NODES = ("connections", "logins", "transactions", "outbox_bytes", "process")
-_OF_PARTITIONS = (
-    "stale",
-    "messages",
-    "destinations",
-    "wildcards",
-    "quota_refusals_total",
-    "refusals_total",
-)
+_OF_PARTITIONS = ("stale", "messages", "destinations", "wildcards", "quota_refusals_total")
 _OF_BOTH = ("memory", "input")
 _SESSIONS = ("clients", "websockets", "stomp_connected")
 """Fields of ``session`` that nodes count; partitions count the others."""
@@ -100,7 +93,7 @@ def whole(partitions: Sequence[Record], nodes: Sequence[Record], owners: Sequenc
     return {
         **nodes[0],
         **{name: _sum([each[name] for each in nodes]) for name in _OF_NODES},
-        **{name: _sum([each.get(name) for each in partitions]) for name in _OF_PARTITIONS},
+        **{name: _sum([each[name] for each in partitions]) for name in _OF_PARTITIONS},
         **{name: _sum([each[name] for each in everything]) for name in _OF_BOTH},
         "session": {
             **_sum([each["session"] for each in partitions]),

@@ -28,7 +28,6 @@ from trio_stomp.web.management.requests import (
     destination_of,
     messages,
     optional,
-    target_of,
 )
 
 if TYPE_CHECKING:
@@ -194,7 +193,7 @@ class MessageOperations:
           HttpError: ``queue`` or ``to`` is no single destination.
         """
         choice = choice_of(self.manager, query, query.number(COUNTED))
-        to = target_of(self.manager, query, TO)
+        to = destination_of(self.manager, query, TO, is_target=True)
         return self._stepwise(
             query=query,
             rights=[(Action.RECEIVE, choice.queue), (Action.SEND, to)],
@@ -212,7 +211,9 @@ class MessageOperations:
           HttpError: ``queue`` or ``to`` is no single destination.
         """
         choice = choice_of(self.manager, query, query.number(COUNTED))
-        to = target_of(self.manager, query, INSTEAD) if query.text(INSTEAD) else ""
+        to = query.text(INSTEAD)
+        if to:
+            to = destination_of(self.manager, query, INSTEAD, is_target=True)
         began: list[Retry] = []
 
         def begin(identity: "Identity", _body: bytes) -> Operation:

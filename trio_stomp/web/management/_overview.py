@@ -9,16 +9,7 @@ from trio_stomp._version import __version__
 from trio_stomp.base import Pieces
 from trio_stomp.broker import BOUNDS_MS
 from trio_stomp.web._query import Answer, Query, as_json
-from trio_stomp.web.management.requests import (
-    COUNT,
-    COUNTS,
-    HEAD,
-    LATENCY,
-    NUMBERS,
-    OBJECT,
-    TEXT,
-    Endpoint,
-)
+from trio_stomp.web.management.requests import COUNT, HEAD, LATENCY, NUMBERS, OBJECT, TEXT, Endpoint
 
 if TYPE_CHECKING:
     from trio_stomp.diag import Figures
@@ -50,7 +41,6 @@ class Overview:
                 "destinations": COUNT,
                 "wildcards": COUNT,
                 "quota_refusals_total": COUNT,
-                "refusals_total": COUNTS,
                 "le_ms": NUMBERS,
                 "latency": LATENCY,
             },
@@ -93,7 +83,6 @@ class Overview:
                 "wildcards": statistics.wildcards,
                 "quotas": statistics.quotas(),
                 "quota_refusals_total": statistics.quota_refusals,
-                "refusals_total": statistics.refusals,
                 "le_ms": BOUNDS_MS,
                 "latency": latency,
                 "cluster": None if server.cluster is None else asdict(server.cluster.figures()),
@@ -128,6 +117,7 @@ class Overview:
             "expired_total": self.figures.expired(),
             "dropped_total": self.figures.drops(),
             "dead_lettered_total": messages.dead_letters,
+            "refused_total": self.server.broker.statistics().refusals,
         }
 
     def _logins(self) -> dict[str, object]:

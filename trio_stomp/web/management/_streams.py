@@ -183,6 +183,12 @@ class StreamRequests:
             record: Record = {"offset": offset, "written_ms": written_ms, "size": len(body)}
             return items.take({**record, "headers": dict(head.headers)}, body)
 
+        def begin(_identity: object, _body: object) -> Reading:
+            start, topics = (query.number(AT), query.number(TIME)), frozenset(query.texts(TOPIC))
+            reading = self.manager.streams.read(name, *start, query.number(SHOWN), topics)
+            reading.take = take
+            return reading
+
         def result(reading: Reading) -> Record:
             stream = reading.position.stream
             return {
@@ -200,14 +206,7 @@ class StreamRequests:
             server=self.server,
             query=query,
             rights=[(action, topic) for action, topic, _ in needs(Action.RECEIVE, name)],
-            begin=lambda _identity, _body: self.manager.streams.read(
-                name,
-                query.number(AT),
-                query.number(TIME),
-                query.number(SHOWN),
-                frozenset(query.texts(TOPIC)),
-                take=take,
-            ),
+            begin=begin,
             result=result,
             items=items,
         )

@@ -232,7 +232,7 @@ def test_a_private_destination_is_no_operator_s(bench: Bench, name: str) -> None
     manager = bench.broker.manager
     with pytest.raises(ProtocolError, match="belongs to another connection"):
         manager.resolve(name)
-    assert manager.target(name) == name
+    assert manager.resolve(name, is_target=True) == name
 
 
 def test_the_rights_of_a_send_are_known_before_it(bench: Bench) -> None:

@@ -62,7 +62,8 @@ def test_records_are_taken_one_by_one_as_far_as_there_is_room(core: Bench) -> No
         taken.append(offset)
         return body != b"1a"
 
-    reading = core.broker.manager.streams.read(STREAM, 0, 0, 5, frozenset(), take=take)
+    reading = core.broker.manager.streams.read(STREAM, 0, 0, 5, frozenset())
+    reading.take = take
     while 2 not in taken:
         assert reading.step(core.now) in (Step.MORE, Step.WAIT)
         core.turn()

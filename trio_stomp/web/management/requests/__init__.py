@@ -40,7 +40,6 @@ from trio_stomp.web.management.requests._parameters import as_http as as_http
 from trio_stomp.web.management.requests._parameters import destination_of as destination_of
 from trio_stomp.web.management.requests._parameters import http_error as http_error
 from trio_stomp.web.management.requests._parameters import optional as optional
-from trio_stomp.web.management.requests._parameters import target_of as target_of
 from trio_stomp.web.management.requests._result import Answering as Answering
 from trio_stomp.web.management.requests._result import Record as Record
 from trio_stomp.web.management.requests._stepwise import Stepwise as Stepwise

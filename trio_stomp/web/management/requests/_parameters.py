@@ -57,8 +57,12 @@ OF_PUBLIC = (BAD_REQUEST, "method-not-allowed", "busy")
 """Codes that every request may get."""
 OF_ALL = (*OF_PUBLIC, "authentication-failed", "not-authorized")
 """Codes that every request that is not public may get."""
-OF_TARGETS = ("invalid-destination", "wildcard-in-send", "destination-too-long")
-OF_DESTINATIONS = (*OF_TARGETS, "not-allowed")
+OF_DESTINATIONS = (
+    "invalid-destination",
+    "wildcard-in-send",
+    "destination-too-long",
+    "not-allowed",
+)
 OF_BODIES = ("length-required", "too-large")
 OF_SENDS = (*OF_BODIES, "not-authorized", "queue-full", "memory-limit", "storage")
 OF_MOVES = ("queue-full", "no-subscriber", "partitions-apart")
@@ -80,26 +84,16 @@ def optional(parameter: Parameter, help: str = "") -> Parameter:
     return evolve(parameter, is_required=False, help=help or parameter.help)
 
 
-def destination_of(manager: "Manager", query: Query, parameter: Parameter) -> str:
-    """Return the destination that a parameter names.
+def destination_of(
+    manager: "Manager", query: Query, parameter: Parameter, *, is_target: bool = False
+) -> str:
+    """Return the destination that a parameter names. Only messages' targets may be private.
 
     Raises:
       HttpError: the parameter is no single destination, or a private one.
     """
     try:
-        return manager.resolve(query.text(parameter))
-    except ProtocolError as error:
-        raise as_http(error) from None
-
-
-def target_of(manager: "Manager", query: Query, parameter: Parameter) -> str:
-    """Return the destination that a parameter names, to which messages are sent.
-
-    Raises:
-      HttpError: the parameter is no single destination.
-    """
-    try:
-        return manager.target(query.text(parameter))
+        return manager.resolve(query.text(parameter), is_target=is_target)
     except ProtocolError as error:
         raise as_http(error) from None
 

@@ -49,15 +49,12 @@ export function matches(wanted, ...texts) {
 
 /** Fill a list with facts, [name, text or element]. An unchanged list is left alone. */
 export function facts(list, pairs) {
-  const isText = (value) => typeof value === "string";
   const shown = pairs.filter(([, value]) => value !== undefined && value !== null);
-  const state = JSON.stringify(shown.map(([title, value]) => [title, value.textContent ?? value]));
+  const state = JSON.stringify(shown.map(([name, value]) => [name, value.textContent ?? value]));
   if (list.drawn === state) return;
   list.drawn = state;
   list.replaceChildren(
-    ...shown.map(([title, value]) =>
-      el("div", {}, el("dt", {}, title), el("dd", {}, isText(value) ? bdi(value) : value)),
-    ),
+    ...shown.map(([name, value]) => el("div", {}, el("dt", {}, name), el("dd", { dir: "auto" }, value))),
   );
 }
 
