@@ -13,7 +13,6 @@ from trio_stomp.web.management._interface import PAGES, endpoints
 from trio_stomp.web.management.requests import (
     ERRORS,
     OF_ALL,
-    OF_OPERATIONS,
     Endpoint,
 )
 
@@ -37,8 +36,7 @@ def page() -> str:
     lines += ["## Codes", "", "| code | status | cause |", "|---|--:|---|"]
     lines += [f"| `{code}` | {status} | {cause} |" for code, (status, cause) in ERRORS.items()]
     general = ", ".join(f"`{code}`" for code in OF_ALL)
-    busy = ", ".join(f"`{code}`" for code in OF_OPERATIONS)
-    lines += ["", f"Any request may get {general}; operations and changes also {busy}."]
+    lines += ["", f"Any request may get {general}."]
     return "\n".join(lines) + "\n"
 
 

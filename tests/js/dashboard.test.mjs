@@ -690,3 +690,34 @@ for (const [partitions, figures, events] of [["1", ["one"], ["event"]], ["3", []
     poll.stop();
   });
 }
+
+test("a client's text within a sentence is an element of its own", async () => {
+  class Fake {
+    constructor(tag = "") {
+      Object.assign(this, { tag, children: [] });
+    }
+    append(...parts) {
+      this.children.push(...parts);
+    }
+    replaceChildren(...parts) {
+      this.children = parts;
+    }
+    get textContent() {
+      return this.children.map((part) => part.textContent ?? part).join("");
+    }
+  }
+  const { phrase, plain, say } = await load("lib/dom.js");
+  globalThis.document = { createElement: (tag) => new Fake(tag) };
+  try {
+    const title = new Fake("h2");
+    const hostile = "/queue/\u202e?egrup ton oD";
+    say(title, phrase`Purge ${hostile}?`);
+    assert.deepEqual(title.children.map((part) => part.tag ?? part), ["Purge ", "bdi", "?"]);
+    assert.equal(title.textContent, `Purge ${hostile}?`);
+    assert.equal(plain("text"), "text");
+    say(title, undefined);
+    assert.equal(title.textContent, "");
+  } finally {
+    delete globalThis.document;
+  }
+});

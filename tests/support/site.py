@@ -57,6 +57,7 @@ def parse(answer: bytes, method: str = "GET") -> Reply:
     client.send(h11.Request(method=method, target="/", headers=[("Host", "x")]))
     client.send(h11.EndOfMessage())
     client.receive_data(answer)
+    client.receive_data(b"")  # the broker closes
     response = client.next_event()
     assert isinstance(response, h11.Response)
     body = b""

@@ -14,7 +14,7 @@ from tests.support.logins import basic
 from tests.support.management import API, Interface, ask, description
 from tests.support.served import Served, served
 from tests.support.site import QUIET, add_all, empty_queues
-from trio_stomp.server.connection._shared import OPERATIONS_AT_ONCE
+from trio_stomp.server.connection._web_share import OPERATIONS_AT_ONCE
 
 Q = "/queue/q"
 ALICE = basic("alice", "wonder-land")
@@ -451,4 +451,4 @@ async def test_operations_wait_beyond_the_connect_timeout_and_are_bounded(
     for stream in streams[1:]:
         assert b" 200 " in bytes(await stream.receive_some(65536))
         await stream.aclose()
-    await until(lambda: dial.server._shared.operation_slots.value == OPERATIONS_AT_ONCE)
+    await until(lambda: dial.server._shared.web.running == 0)

@@ -2,13 +2,12 @@
 
 import json
 from collections.abc import AsyncIterator, Callable
-from contextlib import AsyncExitStack, asynccontextmanager
+from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlencode
 
 import pytest
-import trio
 from attrs import define
 
 from tests.support.files import save
@@ -17,7 +16,7 @@ from tests.support.management import API, Interface, description
 from tests.support.served import Served, served, served_with
 from trio_stomp.broker import DestinationPolicy
 from trio_stomp.broker.forwarding import Forwards
-from trio_stomp.server.connection._shared import OPERATIONS_AT_ONCE
+from trio_stomp.server.connection._web_share import WebShare
 from trio_stomp.store import StoreError
 from trio_stomp.store.journal import JournalStore
 
@@ -46,6 +45,8 @@ VALUES = {
     "offset": "0",
 }
 """Values of parameters that requests require."""
+GOOD = {"destination": "/topic/log", "session": ""}
+"""Values that exist."""
 APART = "/queue/apart"
 """A destination of another partition."""
 WRONG = {
@@ -68,6 +69,7 @@ NAMES = {
     "wildcard-in-send": "/queue/*",
     "destination-too-long": "/queue/" + "x" * 2000,
     "queue-full": FULL,
+    "not-allowed": "/reply-queue/1-secret.a",
 }
 """By code, names of destinations that provoke it."""
 HEADERS = {
@@ -91,7 +93,12 @@ class Case:
         query = {name: VALUES[name] for name in self.parameters if name in VALUES}
         wrong = {} if self.name == "history" and self.code == "unknown-stream" else WRONG
         query |= wrong.get(self.code, {})
-        for where in [each for each in ("to", "queue", "destination") if each in query][:1]:
+        if self.code == "busy":  # pages are made before
+            query |= {"q": "a-1"} if self.name == "explain" else {}
+            query |= {name: GOOD[name] for name in GOOD if name in query}
+        # Anybody may send to a private destination, if rules allow it, so it may be a target.
+        targets = () if self.code == "not-allowed" else ("to",)
+        for where in [each for each in (*targets, "queue", "destination") if each in query][:1]:
             query[where] = NAMES.get(self.code, query[where])
         return f"{self.name}?{urlencode(query)}"
 
@@ -189,6 +196,9 @@ async def test_each_declared_code_is_answered(
     memory = take(lambda each: each.code == "memory-limit")
     storage = take(lambda each: each.code == "storage")
     busy = take(lambda each: each.code == "busy")
+    long = take(
+        lambda each: (each.method, each.name, each.code) == ("GET", "definitions", "too-large")
+    )
     settings = take(lambda each: each.code == "invalid-settings")
     async with guarded(tmp_path) as broker:
         await check(unknown, broker)
@@ -197,8 +207,14 @@ async def test_each_declared_code_is_answered(
         save(tmp_path / "users", "alice")
         await check(settings, broker, ALICE)
         save(tmp_path / "users", USERS)
-        async with occupied(broker):
-            await check(busy, broker, ALICE)
+        with monkeypatch.context() as patch:
+            patch.setattr("trio_stomp.web.management._definitions.MAX_BYTES", -1)
+            await check(long, broker, ALICE)
+        connections = (await Interface(broker).ask("GET", "connections", ALICE)).json["connections"]
+        monkeypatch.setitem(GOOD, "session", connections[0]["session_id"])
+        monkeypatch.setattr(WebShare, "limit_bytes", -2)
+        await check(busy, broker, ALICE)
+        monkeypatch.undo()
     async with served(max_memory_bytes=2 * 1024 * 1024) as broker:
         await check(foreign, broker, *FOREIGN)
         later = f"send?destination={Q}&header=AMQ_SCHEDULED_DELAY:900000"
@@ -220,18 +236,3 @@ BODY = b"x" * 60_000
 
 def no_store(*_arguments: object) -> None:
     raise StoreError("journal: no space left on the device")
-
-
-@asynccontextmanager
-async def occupied(broker: Served) -> AsyncIterator[None]:
-    """Keep all operations busy with requests whose body does not come."""
-    head = f"POST {API}send?destination=/topic/t HTTP/1.1\r\nHost: localhost\r\n"
-    head += f"{ALICE[0]}: {ALICE[1]}\r\nContent-Length: 9\r\n\r\n"
-    async with AsyncExitStack() as stack:
-        for _ in range(OPERATIONS_AT_ONCE):
-            stream = await stack.enter_async_context(await broker.stream())
-            await stream.send_all(head.encode())
-        with trio.fail_after(60):
-            while (await Interface(broker).ask("GET", "whoami", ALICE)).status != 503:
-                await trio.lowlevel.checkpoint()
-        yield

@@ -101,11 +101,13 @@ class Broker(BrokerAssembly):
             authorizer=self.authorizer,
             host=self,
         )
-        self.tracer = Tracer(self.events, self.clients, self.timers)
+        self.tracer = Tracer(self.events, self.clients, self.timers, self.dialect)
         self.monitor = Monitor(self.destinations, self.turns, self.publish)
         self.answers.explain, self.answers.read = self.explainer.explain, self.explainer.read
         self.answers.send, self.manager.core = self._send_answer, self
-        self.answers.trace = lambda text: self.tracer.ask(text, self.event_history.now)
+        self.answers.read_trace = self.tracer.read
+        ask = self.tracer.ask
+        self.answers.trace = lambda text, check: ask(text, check, self.event_history.now)
 
     # For the dispatcher.
 
@@ -282,7 +284,7 @@ class Broker(BrokerAssembly):
         try:
             if client in self.clients:
                 del self.clients[client]
-                detail = f"from {client.remote}"
+                detail = f"from {client.remote}{client.refusal}"
                 self.events.record("disconnect", client, reason=reason.text, detail=detail)
             client.outbox = self._null_outbox
         finally:
@@ -479,7 +481,7 @@ class Broker(BrokerAssembly):
     def refuse(self, client: Client, error: RemoteError, now: float) -> None:
         """Send an ERROR to a client and end its connection, unless the dialect keeps it."""
         client.outbox.stage_frame(error_frame(error, client.rules, self.dialect.error_texts))
-        self.quotas.note_refused(client.quota, error)
+        self.quotas.note_refused(client, error)
         if self.dialect.keeps_socket_after_error and error.is_survivable:
             return
         client.is_refused = True

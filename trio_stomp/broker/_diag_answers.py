@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Callable, Generator, Sized
+from contextlib import suppress
 
 from attrs import define, field
 
@@ -9,7 +10,7 @@ from trio_stomp.base import ProtocolError, Quota
 from trio_stomp.broker._diag_queries import DiagQueries
 from trio_stomp.broker.delivery import Publication, TakesCensus
 from trio_stomp.broker.headers import NOTHING, matched
-from trio_stomp.broker.names import EXPLAIN, TRACE
+from trio_stomp.broker.names import EXPLAIN, LEFT, TRACE
 from trio_stomp.broker.routing import Destinations, FanOut, OutcomeWork, PiecewiseRun, Share
 from trio_stomp.broker.sending import read_question
 from trio_stomp.broker.subscribing import Subscriptions
@@ -36,8 +37,10 @@ class DiagRequests:
     """Checks a request to ``DIAG/explain``, and raises ``ProtocolError`` if it is invalid."""
     left: Callable[[str], Generator[None, None, dict[str, object]]] = field(init=False)
     """Answers a request at ``DIAG/left``, in pieces."""
-    trace: Callable[[str], None] = field(init=False)
-    """Carries out a request at ``DIAG/trace``."""
+    trace: Callable[[str, bool], object] = field(init=False)
+    """Carries out a request at ``DIAG/trace``, or only checks it."""
+    read_trace: Callable[[str], object] = field(init=False)
+    """Checks a request to ``DIAG/trace``, as ``read``."""
     send: Callable[[FrameRun, Quota | None], None] = field(init=False)
     """Sends an answer to ``reply-to``."""
 
@@ -51,15 +54,23 @@ class DiagRequests:
             self.subscriptions.destination_names,
         )
 
-    def check(self, name: str, bodies: list[bytes]) -> None:
-        """Check requests to ``name``: ``DIAG/explain`` or ``DIAG/left``.
+    def check(self, name: str, bodies: list[bytes], is_now: bool) -> None:
+        """Check requests to ``name``, if it is a destination for requests.
+
+        Args:
+          name: The destination.
+          bodies: The requests.
+          is_now: Whether they are carried out now. Otherwise the state may change before.
 
         Raises:
           ProtocolError: One is invalid.
         """
-        read = self.read if name == EXPLAIN else read_question
-        for body in bodies:
-            read(body.decode(errors="replace"))
+        known = {EXPLAIN: self.read, LEFT: read_question, TRACE: self.read_trace}
+        for body in bodies if name in known else ():
+            text = body.decode(errors="replace")
+            known[name](text)
+            if name == TRACE and is_now:
+                self.trace(text, True)
 
     def to_topic(self, publication: Publication) -> PiecewiseRun | None:
         """Answer the messages of a publication to a DIAG destination.
@@ -74,7 +85,8 @@ class DiagRequests:
             return Answering(self, publication, len(publication.destination.subscribers))
         if publication.destination.name == TRACE:
             for body in publication.bodies:
-                self.trace(body.decode(errors="replace"))
+                with suppress(ProtocolError):  # it was checked when there was somebody to tell
+                    self.trace(body.decode(errors="replace"), False)
             return None
         queries = self.queries()
         if publication.destination.is_large(len(publication.bodies)):

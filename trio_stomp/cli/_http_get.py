@@ -178,9 +178,10 @@ class Site:
         while most is None or len(found) < most:
             limit = LISTED if most is None else min(LISTED, most - len(found))
             query = {**parameters, "offset": len(found), "limit": limit}
-            part: list[Record] = self.operate("GET", name, query)[name.replace("-", "_")]
+            answer = self.operate("GET", name, query)
+            part: list[Record] = answer[name.replace("-", "_")]
             found += part
-            if len(part) < limit:
+            if len(part) < limit and not answer.get("more"):
                 break
         return found
 

@@ -10,6 +10,8 @@ from trio_stomp.web._options import WebOptions as WebOptions
 from trio_stomp.web._pages import add_node_metrics as add_node_metrics
 from trio_stomp.web._pages import add_pages as add_pages
 from trio_stomp.web._pieces import in_one as in_one
+from trio_stomp.web._query import LIST_BYTES as LIST_BYTES
+from trio_stomp.web._query import MORE as MORE
 from trio_stomp.web._query import Number as Number
 from trio_stomp.web._routes import respond as respond
 from trio_stomp.web._site import Page as Page

@@ -9,6 +9,7 @@ from urllib.parse import parse_qsl
 from attrs import frozen
 
 from trio_stomp.base import ANONYMOUS, RECORDS, Identity, Pieces
+from trio_stomp.server import ANSWER_BYTES
 from trio_stomp.transport import HttpError, HttpRequest, encode_response
 from trio_stomp.web._site import WATCH, Page, Rights
 
@@ -18,6 +19,10 @@ MAX_PARAMETERS = 16
 NOT_KEPT = (("Cache-Control", "no-store"),)
 JSON = (("Content-Type", "application/json"), *NOT_KEPT)
 
+LIST_BYTES = ANSWER_BYTES - 64 * 1024
+"""The most bytes of a list. The fields beside it are short."""
+MORE = "more"
+"""The field that says that the next record of a list would not fit."""
 BAD_REQUEST = "bad-request"
 """The code of a wrong parameter."""
 TOKEN = "access_token"
@@ -123,7 +128,9 @@ class Query:
         known = {each.name: each for each in accepted}
         most = max([MAX_PARAMETERS, *[each.most_times for each in accepted]])
         try:
-            pairs = parse_qsl(text, keep_blank_values=True, max_num_fields=most)
+            pairs = parse_qsl(text, True, max_num_fields=most, errors="strict")
+        except UnicodeDecodeError:
+            raise HttpError(400, "the query is not UTF-8") from None
         except ValueError:
             raise HttpError(
                 400, f"the query has more than {most} parameters; leave some out"
@@ -133,6 +140,8 @@ class Query:
             # Values are not quoted here: the parameter may be a misspelt token.
             if name not in known and name != TOKEN:
                 raise HttpError(400, f"unknown parameter {name[:40]!r}{_hint(name, list(known))}")
+            if "\0" in value:
+                raise HttpError(400, f"{name} has a NUL, which no frame can have")
             given = values.setdefault(name, [])
             given.append(value)
             declared = known.get(name, _TOKEN)
@@ -215,7 +224,7 @@ def as_list(
     things: Sequence[T],
     describe: Callable[[T], Mapping[str, object]],
 ) -> Pieces[Answer]:
-    """Return a record with a list of records as the answer.
+    """Return a record with a list of records as the answer, up to ``LIST_BYTES``.
 
     Args:
       record: The fields beside the list.
@@ -224,10 +233,19 @@ def as_list(
       describe: Returns the record of an item.
     """
     items: list[str] = []
-    for start in range(0, len(things), RECORDS):
-        records = [describe(each) for each in things[start : start + RECORDS]]
-        items.append(json.dumps(records, allow_nan=False)[1:-1])
-        yield
+    left = LIST_BYTES
+    for number, each in enumerate(things):
+        item = json.dumps(describe(each), allow_nan=False)
+        left -= len(item) + 2
+        if left < 0 and items:
+            break
+        items.append(item)
+        if number % RECORDS == RECORDS - 1:
+            yield
+    yield
+    record = {**record, MORE: len(items) < len(things)}
+    if "count" in record:
+        record["count"] = len(items)
     return 200, JSON, f"{with_list(record, name, items)}\n".encode()
 
 
@@ -237,7 +255,7 @@ def with_list(record: Mapping[str, object], name: str, items: Sequence[str]) -> 
     Args:
       record: The fields.
       name: The name of the list.
-      items: JSON of items: of one each, or of several with commas between them.
+      items: JSON of items, of one each or of all with commas between them.
     """
     text = json.dumps({**record, name: []}, allow_nan=False)
     return f"{text[:-2]}{', '.join(items)}]}}"

@@ -113,9 +113,15 @@ def test_a_broker_reads_its_files_again(output_of: OutputOf, tmp_path: Path) -> 
 def test_a_queue_is_created_and_deleted(output_of: OutputOf, url: str) -> None:
     assert output_of("create", "/queue/new") == "/queue/new: created\n"
     assert output_of("create", "/queue/new") == "/queue/new: existed\n"
-    assert output_of("delete", "/queue/new", "--yes") == "/queue/new: deleted, 0 messages purged\n"
+    assert (
+        output_of("delete", "/queue/new", "--yes")
+        == "/queue/new: deleted, 0 messages purged, 0 held by consumers\n"
+    )
     assert "error: " in output_of("delete", Q, "--yes", code=CANNOT)
-    assert output_of("delete", Q, "--force", "--yes") == f"{Q}: deleted, 3 messages purged\n"
+    assert (
+        output_of("delete", Q, "--force", "--yes")
+        == f"{Q}: deleted, 3 messages purged, 0 held by consumers\n"
+    )
 
 
 def test_unacknowledged_messages_return_to_their_queue(output_of: OutputOf, url: str) -> None:

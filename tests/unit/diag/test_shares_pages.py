@@ -12,7 +12,9 @@ from tests.support.fakes import TCP, Dial, open_dial, until
 from tests.support.site import add_all, ask_over_wire, empty_queues, parse, whole
 from trio_stomp import CloseReason
 from trio_stomp.base import LOOKS, RECORDS, Greatest, Pieces, greatest
+from trio_stomp.broker import MemoryBudget
 from trio_stomp.server.connection import _pages
+from trio_stomp.server.connection._web_share import WebShare
 from trio_stomp.transport import HttpRequest
 
 QUIET = {"diag_interval_s": 0.0, "monitor_interval_s": 0.0, "websocket_ping_s": 0.0}
@@ -94,7 +96,7 @@ async def test_one_page_that_takes_long_is_made_at_a_time(monkeypatch: pytest.Mo
             yield
         return name.encode()
 
-    one, made = trio.Lock(), list[bytes]()
+    one, made = WebShare(MemoryBudget()), list[bytes]()
 
     async def make(name: str) -> None:
         made.append(await _pages._made(page(name), one))
@@ -119,11 +121,12 @@ async def test_client_that_leaves_frees_the_page_for_the_next(
         finally:
             ended.append("page")
 
-    one = trio.Lock()
+    one = WebShare(MemoryBudget())
     with trio.move_on_after(0.01):
         await _pages._made(endless(), one)
     assert ended == ["page"]
-    assert not one.locked()
+    assert not one.one_page.locked()
+    assert one.memory.used_bytes == 0
 
 
 def samples(answer: bytes) -> dict[tuple[str, frozenset[tuple[str, str]]], float]:

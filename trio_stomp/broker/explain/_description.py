@@ -16,7 +16,7 @@ from trio_stomp.broker.delivery import (
     Settled,
     Shown,
 )
-from trio_stomp.broker.names import PRIVATE_QUEUE, PRIVATE_TOPIC, Kind, classify
+from trio_stomp.broker.names import PRIVATE, Kind, classify
 
 _CAUSES = {
     DeliveryReason.PARKED: "parked for a late subscriber",
@@ -37,8 +37,7 @@ def rule_of(event: Lost) -> str:
         return event.rule
     # With a TTL, messages without subscribers are parked, not lost.
     parks = classify(destination) in (Kind.TOPIC, Kind.WORK)
-    is_private = destination.startswith((PRIVATE_TOPIC, PRIVATE_QUEUE))
-    return "ttl_ms = 0" if parks and not is_private else ""
+    return "ttl_ms = 0" if parks and not destination.startswith(PRIVATE) else ""
 
 
 def why(event: Lost) -> str:

@@ -45,7 +45,7 @@ from trio_stomp.broker.explain._outcome import (
 )
 from trio_stomp.broker.explain._pieces import LOOKS, Pieces, chosen, last
 from trio_stomp.broker.headers import END_MARK, ID_MARK, Dialect, resolve
-from trio_stomp.broker.names import MONITOR, RESERVED, Kind, classify, matches
+from trio_stomp.broker.names import MONITOR, RESERVED, Kind, check_public, classify, matches
 from trio_stomp.broker.queues import Consumer, queue_of, searches
 from trio_stomp.broker.routing import Destinations, FanOut, PolicyBook
 from trio_stomp.broker.rules import Action, needs
@@ -131,7 +131,8 @@ class Explainer:
         if "message-id" in fields:
             self._split(fields["message-id"])
         else:
-            resolve(fields["destination"], self.dialect)
+            for name in resolve(fields["destination"], self.dialect):
+                check_public(name)
         return fields
 
     def _split(self, name: str) -> tuple[str, str]:
@@ -379,6 +380,7 @@ def _read(question: str) -> dict[str, str]:
         return {"message-id": text}
     try:
         found = json.loads(text)
+        json.dumps(found, ensure_ascii=False).encode()  # there may be lone surrogates
     except (ValueError, RecursionError):
         raise _invalid("it is not valid JSON") from None
     unknown = [key for key in found if key not in KEYS]

@@ -13,8 +13,8 @@ from attrs import define, field
 
 from trio_stomp.base import CloseReason, ProtocolError, noop
 from trio_stomp.broker.delivery import Outbox
-from trio_stomp.broker.headers import excerpt_of, quote
-from trio_stomp.broker.names import TRACE
+from trio_stomp.broker.headers import Dialect, excerpt_of, quote, resolve
+from trio_stomp.broker.names import TRACE, check_public
 from trio_stomp.frames import FRAME_END, FrameRun, excerpt
 from trio_stomp.protocol import Event
 
@@ -60,6 +60,7 @@ class Tracer:
     events: "BrokerEvents"
     clients: "dict[Client, None]"
     timers: "Timers"
+    dialect: Dialect
     traces: list[Trace] = field(factory=list)
     log: Callable[[str], None] = noop
     """Writes to the operator's log."""
@@ -69,24 +70,43 @@ class Tracer:
         """Return whether any trace runs."""
         return bool(self.traces)
 
-    def ask(self, text: str, now: float) -> None:
-        """Start or stop traces, by the body of a SEND to ``DIAG/trace``.
+    def read(self, text: str) -> dict[str, str]:
+        """Parse the body of a SEND to ``DIAG/trace``.
+
+        Raises:
+          ProtocolError: The request is invalid.
+        """
+        request = _read(text)
+        if destination := request.get("destination"):
+            for name in resolve(destination, self.dialect):
+                check_public(name)
+        return request
+
+    def ask(self, text: str, is_check: bool, now: float) -> None:
+        """Start or stop traces, by the body of a SEND to ``DIAG/trace``, or only check it.
 
         Raises:
           ProtocolError: The request is invalid, or there are too many traces.
         """
-        request = _read(text)
+        request = self.read(text)
         session, destination = request.get("session", ""), request.get("destination", "")
-        self._end(lambda each: (each.session, each.destination) == (session, destination))
-        if request.get("stop"):
-            if not (session or destination):
-                self._end(lambda _each: True)
-            return
-        if len(self.traces) >= MAX_TRACES:
+        stops = bool(request.get("stop"))
+        same = [
+            each
+            for each in self.traces
+            if (each.session, each.destination) == (session, destination)
+        ]
+        if not stops and len(self.traces) - len(same) >= MAX_TRACES:
             raise _invalid(f"{MAX_TRACES} traces run already; stop one")
         client = next((each for each in self.clients if each.session_id == session), None)
-        if session and client is None:
+        if session and client is None and not stops:
             raise _invalid(f"there is no session {session[:40]!r}")
+        if is_check:
+            return
+        is_all = stops and not (session or destination)
+        self._end(lambda each: is_all or each in same)
+        if stops:
+            return
         until = now + min(float(request.get("seconds", DEFAULT_SECONDS)), MAX_SECONDS)
         trace = Trace(str(session), str(destination), bool(request.get("bodies")), until)
         self.traces.append(trace)
@@ -138,6 +158,7 @@ class Tracer:
 def _read(text: str) -> dict[str, str]:
     try:
         request = json.loads(text)
+        json.dumps(request, ensure_ascii=False).encode()  # there may be lone surrogates
     except (ValueError, RecursionError):
         raise _invalid("it is not valid JSON") from None
     if not isinstance(request, dict) or set(request) - set(KEYS):

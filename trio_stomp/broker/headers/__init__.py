@@ -23,6 +23,7 @@ from trio_stomp.broker.headers._forged_headers import without_places as without_
 from trio_stomp.broker.headers._owner import owner_line as owner_line
 from trio_stomp.broker.headers._owner import split_owner as split_owner
 from trio_stomp.broker.headers._plan import ELSEWHERE as ELSEWHERE
+from trio_stomp.broker.headers._plan import TEMPORARY as TEMPORARY
 from trio_stomp.broker.headers._plan import SendPlan as SendPlan
 from trio_stomp.broker.headers._plan import make_plan as make_plan
 from trio_stomp.broker.headers._plan import rename_head as rename_head

@@ -79,6 +79,8 @@ class Deletion:
     """1 = it is deleted."""
     purged: int = 0
     """The number of waiting messages removed."""
+    held: int = 0
+    """The number of messages that consumers held when it was deleted."""
     problem: ProtocolError | None = None
     woken: Callable[[], None] = noop
     _purging: Operation | None = None
@@ -153,6 +155,7 @@ class Deletion:
             return Step.DONE
         name = self.queue.name
         self.purged += self.queue.depth
+        self.held = self.queue.unacked
         for client in self._consumers():
             self.close(client)
         self.queue.is_declared = self.queue.is_paused = False

@@ -1,5 +1,6 @@
 """The operations: their arguments, and the treatment of each message."""
 
+from functools import partial
 from typing import TYPE_CHECKING
 
 from attrs import define, field
@@ -8,7 +9,7 @@ from trio_stomp.base import ProtocolError
 from trio_stomp.broker.access import Authorizer
 from trio_stomp.broker.browsing import Walk
 from trio_stomp.broker.delivery import LossReason
-from trio_stomp.broker.headers import make_plan
+from trio_stomp.broker.headers import TEMPORARY, make_plan
 from trio_stomp.broker.managing._choice import Choice
 from trio_stomp.broker.managing._declaring import Deletion, check_declarable, declare
 from trio_stomp.broker.managing._left import LeftManager
@@ -19,9 +20,9 @@ from trio_stomp.broker.managing._retry import Retry
 from trio_stomp.broker.managing._sending import Sending
 from trio_stomp.broker.managing._stream_manager import StreamManager
 from trio_stomp.broker.managing._task import Task
-from trio_stomp.broker.names import check_length
+from trio_stomp.broker.names import check_length, check_public
 from trio_stomp.broker.queues import Acknowledger, Queue, QueueBook
-from trio_stomp.broker.rules import Action
+from trio_stomp.broker.rules import Action, needs
 from trio_stomp.broker.selectors import SelectorCompiler
 from trio_stomp.frames import Head
 
@@ -34,7 +35,7 @@ if TYPE_CHECKING:
     from trio_stomp.broker.managing._sending import AppliesFrames
     from trio_stomp.broker.queues import Consumer, Message
     from trio_stomp.broker.sending import Publisher
-    from trio_stomp.frames import FrameRun
+    from trio_stomp.frames import FrameRun, Headers
 
 
 @define(eq=False, repr=False)
@@ -63,20 +64,40 @@ class Manager:
     purged: int = 0
     """Number of messages purged by operators."""
 
-    def resolve(self, name: str) -> str:
+    def resolve(self, name: str, *, is_target: bool = False) -> str:
         """Return the destination that a SEND to ``name`` goes to.
 
+        Args:
+          name: The name.
+          is_target: It is only sent to, so it may be private to a connection.
+
         Raises:
-          ProtocolError: It is not a destination, too long, or a composite one.
+          ProtocolError: It is not a destination, too long, a composite one, or private.
         """
-        dialect = self.authorizer.dialect
-        plan = make_plan(Head("SEND", (("destination", name),), 0, name), dialect)
-        if len(plan.names) != 1:
+        found = self._names((("destination", name),))
+        if len(found) != 1:
             raise ProtocolError(
                 "invalid-destination", f"{name[:80]!r} names several destinations; give one"
             )
-        check_length(plan.names[0], self.queues.destinations.policies.max_destination_bytes)
-        return plan.names[0]
+        check_length(found[0], self.queues.destinations.policies.max_destination_bytes)
+        if not is_target:
+            check_public(found[0])
+        return found[0]
+
+    def needs_of_send(self, headers: "Headers") -> "list[tuple[Action, str]]":
+        """Return the rights that a SEND requires, as far as they are known before it is sent.
+
+        Raises:
+          ProtocolError: A header is invalid.
+        """
+        return [
+            (Action.CREATE if name.startswith(TEMPORARY) else action, target)
+            for name in self._names(headers)
+            for action, target, _ in needs(Action.SEND, name)
+        ]
+
+    def _names(self, headers: "Headers") -> tuple[str, ...]:
+        return make_plan(Head("SEND", headers, 0, headers[0][1]), self.authorizer.dialect).names
 
     def id_of(self, message: "Message") -> str:
         """Return the id of a waiting message."""
@@ -87,12 +108,12 @@ class Manager:
         """Return when a message was received, in milliseconds since 1970."""
         return self.publisher.wall.ms(message.publication.received_at)
 
-    def look(self, choice: Choice, take: "Callable[[Message], None]") -> Operation:
+    def look(self, choice: Choice, take: "Callable[[Message], bool]") -> Operation:
         """Return an operation that shows messages without consuming or marking them.
 
         Args:
           choice: The messages.
-          take: Called with each message.
+          take: Called with each message. Returns whether the step may go on.
 
         Raises:
           ProtocolError: There is no such queue, or the selector is invalid.
@@ -100,11 +121,13 @@ class Manager:
 
         def act(_walk: Walk, messages: "list[Message]", now: float) -> int:
             for message in messages:
-                if not message.publication.is_over(now):
-                    take(message)
+                if not message.publication.is_over(now) and not take(message):
+                    self.queues.turns.begin(0.0)
             return len(messages)
 
-        return self._begin(choice, act, claims=False)
+        operation = self._begin(choice, act, claims=False)
+        operation.piece = 1
+        return operation
 
     def purge(self, choice: Choice, by: str = "") -> Operation:
         """Return an operation that removes messages permanently.
@@ -182,7 +205,7 @@ class Manager:
         retry = Retry(
             Mover(self.queues, self.publisher),
             to,
-            resolve=self.resolve,
+            resolve=partial(self.resolve, is_target=True),
             may_send=lambda name: rights is None or rights.allows(Action.SEND, name),
         )
         return self._begin(choice, retry.act, claims=True), retry

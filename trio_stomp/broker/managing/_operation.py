@@ -19,8 +19,6 @@ STEP_S = 0.001
 """Time share of a step."""
 FOUND, PIECE = 512, 64
 """Messages found in the queue at once, and processed before the clock is read again."""
-SEARCHED_BYTES = 256 * 1024
-"""The same for the bodies of messages that are searched or shown."""
 PENDING_BYTES = 1024 * 1024
 """An operation with more bytes than this on their way to the store waits, to delay no others."""
 
@@ -58,6 +56,7 @@ class Operation:
       total: Number of waiting messages at the beginning.
       conditions: Choose messages; None = all.
       limit: Maximum number of messages to choose.
+      piece: Messages processed before the clock is read again.
       woken: Called when an operation that returned ``WAIT`` can continue.
     """
 
@@ -67,6 +66,7 @@ class Operation:
     total: int
     conditions: Conditions | None = None
     limit: int = 2**63
+    piece: int = PIECE
     woken: Callable[[], None] = noop
     seen: int = 0
     """Number of messages examined."""
@@ -129,8 +129,8 @@ class Operation:
 
     def _deal_with_all(self, messages: "list[Message]", now: float) -> None:
         """Process the next messages until the turn is over. The rest follows in the next step."""
-        for start in range(0, len(messages), PIECE):
-            self._deal_with(messages[start : start + PIECE], now)
+        for start in range(0, len(messages), self.piece):
+            self._deal_with(messages[start : start + self.piece], now)
             if self._is_over() or self.queues.turns.is_over():
                 break
 

@@ -23,6 +23,10 @@ if TYPE_CHECKING:
     from trio_stomp.frames import Head
     from trio_stomp.store import StreamState
 
+    Record = tuple[int, int, Head, bytes]
+    """Offset, time in ms since 1970, header block and body."""
+    Take = Callable[[int, int, Head, bytes], bool]
+
 MAX_LOOKED = 10_000
 """Limit of records examined for an answer."""
 UNUSED: Mapping[str, object] = MappingProxyType(
@@ -163,14 +167,17 @@ class Reading:
       turns: Limits the time of a step.
       limit: The most records.
       topics: The destinations of the records; empty = any.
+      take: Takes a record, and returns whether the step may go on; None = records are found.
     """
 
     position: Position
     turns: "Turns"
     limit: int
     topics: frozenset[str]
-    found: "list[tuple[int, int, Head, bytes]]" = field(factory=list)
-    """Offset, time in ms since 1970, header block and body of each record."""
+    take: "Take | None" = None
+    found: "list[Record]" = field(factory=list)
+    done: int = 0
+    """Number of records found."""
     seen: int = 0
     first: int = 0
     """The offset at which reading began."""
@@ -184,11 +191,6 @@ class Reading:
 
     def __attrs_post_init__(self) -> None:
         self.position.wake = lambda: self.woken()
-
-    @property
-    def done(self) -> int:
-        """Return the number of records found."""
-        return len(self.found)
 
     @property
     def next(self) -> int:
@@ -235,9 +237,15 @@ class Reading:
         for offset in range(self._at, min(end, self._at + self.limit - self.done)):
             index = offset - run.first
             at_ms = run.times_ms[index] if run.times_ms else run.written_ms
-            self.found.append((offset, at_ms, run.head, run.bodies[index]))
+            record = offset, at_ms, run.head, run.bodies[index]
             self._at = offset + 1
             self.seen += 1
+            self.done += 1
+            if self.take is None:
+                self.found.append(record)
+            elif not self.take(*record):
+                self.turns.begin(0.0)
+                break
 
     def _take(self, runs: Sequence[StreamRun] | None) -> None:
         """Take what the store has read; None = it has failed, and is asked again."""

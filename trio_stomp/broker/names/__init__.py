@@ -11,6 +11,7 @@ from trio_stomp.broker.names._kinds import DIAG_STREAM as DIAG_STREAM
 from trio_stomp.broker.names._kinds import EXPLAIN as EXPLAIN
 from trio_stomp.broker.names._kinds import LEFT as LEFT
 from trio_stomp.broker.names._kinds import MONITOR as MONITOR
+from trio_stomp.broker.names._kinds import PRIVATE as PRIVATE
 from trio_stomp.broker.names._kinds import PRIVATE_QUEUE as PRIVATE_QUEUE
 from trio_stomp.broker.names._kinds import PRIVATE_TOPIC as PRIVATE_TOPIC
 from trio_stomp.broker.names._kinds import RESERVED as RESERVED
@@ -19,6 +20,7 @@ from trio_stomp.broker.names._kinds import STREAM as STREAM
 from trio_stomp.broker.names._kinds import TRACE as TRACE
 from trio_stomp.broker.names._kinds import Kind as Kind
 from trio_stomp.broker.names._kinds import check_length as check_length
+from trio_stomp.broker.names._kinds import check_public as check_public
 from trio_stomp.broker.names._kinds import check_sendable as check_sendable
 from trio_stomp.broker.names._kinds import classify as classify
 from trio_stomp.broker.names._kinds import is_reserved as is_reserved

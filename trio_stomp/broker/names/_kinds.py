@@ -40,6 +40,7 @@ STOMPSERVER_DEAD_LETTERS = "/queue/deadletter"
 PRIVATE_QUEUE = "/reply-queue/"
 PRIVATE_TOPIC = "/reply-topic/"
 """Prefixes of temporary destinations, in the names for other clients."""
+PRIVATE = (PRIVATE_QUEUE, PRIVATE_TOPIC)
 _QUEUE, _TOPIC = "/queue/", "/topic/"
 _NEAR = re.compile(r"[\s/\\]*+(queue|topic)s?[/\\:]", re.IGNORECASE)
 _REST_WORDS = frozenset({">", "**", "#"})
@@ -87,6 +88,21 @@ def check_length(name: str, limit: int) -> None:
             "destination-too-long",
             f"destination:{name[:40]}… has more than {limit} bytes (option max_destination_bytes)",
             reason=CloseReason.LIMIT_EXCEEDED,
+        )
+
+
+def check_public(name: str) -> None:
+    """Check that a destination belongs to nobody, so that rules decide who may use it.
+
+    Raises:
+      ProtocolError: It is private to a connection.
+    """
+    if name.startswith(PRIVATE):
+        raise ProtocolError(
+            "not-allowed",
+            f"destination:{name[:80]} belongs to another connection; only that may use it, and"
+            " others send there",
+            reason=CloseReason.UNSUPPORTED,
         )
 
 

@@ -212,7 +212,11 @@ class QueueBook:
             self.wildcard_queues.names.discard(destination.name)
 
     def _lose(self, message: Message, _now: float) -> None:
-        message.publication.destination.dropped += 1
+        destination = message.publication.destination
+        destination.dropped += 1
+        if self.event_history is not None:
+            at, rule = (message.number, 1), "the end of its queue"
+            self.event_history.lost(LossReason.PURGED, destination.name, numbers=at, rule=rule)
 
     @property
     def accepted(self) -> int:

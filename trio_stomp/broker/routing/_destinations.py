@@ -22,8 +22,7 @@ from trio_stomp.broker.delivery import (
 from trio_stomp.broker.names import (
     EXPLAIN,
     LEFT,
-    PRIVATE_QUEUE,
-    PRIVATE_TOPIC,
+    PRIVATE,
     Kind,
     Pattern,
     WildcardTrie,
@@ -313,7 +312,7 @@ class Destinations:
             quota.destinations += 1
         self._idle.note(destination)
         destination.is_request = name in (EXPLAIN, LEFT)
-        destination.private = name.startswith((PRIVATE_TOPIC, PRIVATE_QUEUE))
+        destination.private = name.startswith(PRIVATE)
         self.configure(destination)
         return destination
 

@@ -4,6 +4,7 @@ A client that has not logged in uses the quota of its network. No quota applies 
 without access rules, to the broker itself, and to stored messages without a recorded owner.
 """
 
+from collections import Counter
 from heapq import nlargest
 from typing import TYPE_CHECKING
 
@@ -32,6 +33,8 @@ FIRST_SWEEP = 1024
 KINDS = ("user", "network")
 HEADER = CHARGED.decode().rstrip(":")
 """The header of a stored message that names its quota. Clients can neither send nor see it."""
+REFUSAL_CHARS = 300
+"""The characters of an ERROR's message in the event of the client's end."""
 MAX_SHOWN = 10
 """Quotas shown to operators, the largest ones."""
 
@@ -47,6 +50,8 @@ class Quotas:
     clients: "Callable[[], Iterable[Client]]"
     refused: int = 0
     """ERRORs because of a full quota since the start, forgotten quotas included."""
+    refusals: "Counter[str]" = field(factory=Counter)
+    """All ERRORs to clients since the start, by code."""
     _quotas: dict[tuple[str, str], Quota] = field(factory=dict)
     _sweep_at: int = FIRST_SWEEP
 
@@ -103,12 +108,14 @@ class Quotas:
             for quota in self.largest(MAX_SHOWN)
         ]
 
-    def note_refused(self, quota: Quota | None, error: RemoteError) -> None:
-        """Count an ERROR if a full quota caused it."""
+    def note_refused(self, client: "Client", error: RemoteError) -> None:
+        """Count an ERROR to a client, and note its cause for the event of its end."""
+        self.refusals[error.code] += 1
+        client.refusal = f"; {error.code}: {error.message[:REFUSAL_CHARS]}"
         if error.is_by_quota:
             self.refused += 1
-            if quota is not None:
-                quota.refused += 1
+            if client.quota is not None:
+                client.quota.refused += 1
 
     def _named(self, kind: str, name: str) -> Quota:
         quota = self._quotas.get((kind, name))

@@ -115,7 +115,7 @@ def read_question(question: str) -> tuple[str, str | None, int]:
     try:
         if question.strip():
             request = json.loads(question) if len(question) <= MAX_QUESTION_CHARS else None
-    except ValueError:
+    except (ValueError, RecursionError):
         request = None
     if isinstance(request, Mapping):
         what, user, after = (

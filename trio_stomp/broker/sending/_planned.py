@@ -250,6 +250,7 @@ class Planner:
         if plan.schedule is ELSEWHERE:
             return
         planned.names |= dict.fromkeys(plan.names)
+        self.publisher.check_questions(plan, action.bodies)
         if plan.schedule is not None:
             planned.runs_later.append(action)
             plan.schedule.first_due(self.publisher.wall.ms(now))  # or raise
@@ -259,7 +260,6 @@ class Planner:
         for name, each in plan.heads_by_name(head):
             destination = self.publisher.destinations.ensure(name, client.quota)
             yield from self.publisher.destinations.refreshing(destination)
-            self.publisher.check_question(destination, action.bodies)
             planned.ids += self.publisher.duplicates.room_for(destination, once) if once else 0
             copies = (destination.bindings + len(destination.durables)) * count
             planned.copies += PUT_COPIES + len(destination.subscribers) + copies

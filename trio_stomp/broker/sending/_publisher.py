@@ -147,6 +147,8 @@ class Publisher:
             case ``done`` on the error is the number taken before.
         """
         head, plan = self.plan(client, run.head)
+        if client is not None and (plan.schedule is not None or len(plan.names) > 1):
+            self.check_questions(plan, run.bodies)
         if plan.schedule is not None:
             if plan.is_apart:
                 raise MustCommit(is_long=False)
@@ -449,15 +451,16 @@ class Publisher:
             return len(bodies), matched(0)
         return len(bodies), self._send_to_topic(publication, now)
 
-    def check_question(self, destination: Destination, bodies: list[bytes]) -> None:
-        """Raise ``ProtocolError`` if a body is an invalid request to the broker."""
-        if destination.is_request:
-            self.to_topics.check(destination.name, bodies)
+    def check_questions(self, plan: SendPlan, bodies: list[bytes]) -> None:
+        """Raise ``ProtocolError`` if a body is an invalid request to the broker, at any time."""
+        for name in plan.names:
+            self.to_topics.check(name, bodies, False)
 
     def _send_to_topic(self, publication: Publication, now: float) -> SendOutcome:
         """Send to a topic, now or once stored, and return the outcome."""
-        if publication.destination.is_request and publication.sender is not None:
-            self.to_topics.check(publication.destination.name, publication.bodies)
+        if publication.destination.kind is Kind.DIAG and publication.sender is not None:
+            is_now = not self.selector_evaluator.must_not_wait
+            self.to_topics.check(publication.destination.name, publication.bodies, is_now)
         to_topics, change = self.to_topics, ""
         if publication.options is not None or publication.destination.retain != "header":
             change = to_topics.last_values.change_of(publication)

@@ -16,7 +16,7 @@ from attrs import define
 from trio_stomp.base import CloseReason, ProtocolError
 from trio_stomp.broker.access import Authorizer
 from trio_stomp.broker.delivery import Client
-from trio_stomp.broker.names import PRIVATE_QUEUE, PRIVATE_TOPIC, Pattern
+from trio_stomp.broker.names import PRIVATE_QUEUE, PRIVATE_TOPIC, Pattern, check_public
 from trio_stomp.frames import Head
 
 if TYPE_CHECKING:
@@ -94,14 +94,8 @@ class Temporary:
                 f"destination:{header[:80]} is temporary, which is subscribed to by its full name",
             )
         name = self.public_name(client, header)
-        for public in _PUBLIC.values():
-            if name.startswith(public) and name not in client.temporary.values():
-                raise ProtocolError(
-                    "not-allowed",
-                    f"destination:{name[:80]} belongs to another connection; only that may"
-                    " subscribe to it",
-                    reason=CloseReason.UNSUPPORTED,
-                )
+        if name not in client.temporary.values():
+            check_public(name)
         return name
 
     def localised(self, client: Client, head: Head, names: tuple[str, ...]) -> Head:

@@ -27,7 +27,8 @@ class TopicSender:
     Args:
       in_pieces: Delivers to very many subscribers in pieces.
       answer: Answers requests to DIAG destinations, and returns the remaining work.
-      check: Raises ``ProtocolError`` if bodies are invalid requests.
+      check: Raises ``ProtocolError`` if bodies for a DIAG destination are invalid requests, given
+        whether they are carried out now.
       log: The log for persistent messages; None = there is no store.
       events: Gets an event for destinations without subscribers.
       is_atomic: The current SEND is part of an atomic group that is stored.
@@ -39,7 +40,7 @@ class TopicSender:
     streams: Streams
     stale: StaleQueue
     answer: Callable[[Publication], PiecewiseRun | None]
-    check: Callable[[str, list[bytes]], None]
+    check: Callable[[str, list[bytes], bool], None]
     log: Log | None
     events: BrokerEvents | None
     is_atomic: bool = False

@@ -43,6 +43,11 @@ class Link:
     """Whether an operation is running for the peer; it may take longer than the connect timeout."""
     is_forwarded: bool = False
     """Whether an HTTP header says that a proxy forwarded the connection."""
+    is_foreign: bool = False
+    """Whether a web page of another origin opened it, whose user the browser's certificate proves
+    nothing about."""
+    asker: str = ""
+    """Who is charged for requests and answers by HTTP."""
 
     @property
     def remote(self) -> str:
@@ -73,8 +78,9 @@ class Link:
 
     @property
     def certificate_names(self) -> tuple[str, ...]:
-        """Return the names in the client's certificate, or () if it sent none."""
-        return self._tls.certificate_names() if self._tls is not None else ()
+        """Return the names in the client's certificate, or () if it sent none that counts."""
+        tls = None if self.is_foreign else self._tls
+        return tls.certificate_names() if tls is not None else ()
 
     @property
     def certificate_key(self) -> str:
@@ -90,6 +96,11 @@ class Link:
             "remote": self.remote,
             "transport": client.transport,
         }
+
+    def ask_as(self, identity: "Identity") -> None:
+        """Note who asks: a user, else a network; on this machine the connection."""
+        user, client = identity.name, self.client
+        self.asker = f"user {user}" if user else client.network or client.session_id
 
     def vouch(self, voucher: Voucher | None) -> None:
         """Take another node's word on the client."""

@@ -6,12 +6,11 @@ import trio
 from attrs import define
 
 from trio_stomp.base import CloseReason, ProtocolError, RemoteError
-from trio_stomp.security import from_http
 from trio_stomp.server._limits import CLOSE
 from trio_stomp.server.connection._lifecycle import Lifecycle
 from trio_stomp.server.connection._link import Link
 from trio_stomp.server.connection._operating import operate
-from trio_stomp.server.connection._pages import answer_page, needs_no_login
+from trio_stomp.server.connection._pages import answer_page, needs_no_login, read_login
 from trio_stomp.server.connection._reader import Reader
 from trio_stomp.server.connection._sockjs import speak_sockjs
 from trio_stomp.server.connection._web_pages import API
@@ -27,7 +26,6 @@ from trio_stomp.transport import (
     WebSocketCodec,
     accept_websocket,
     asks_sockjs,
-    check_origin,
     is_forwarded,
     sniff,
 )
@@ -153,7 +151,10 @@ class Opening:
         try:
             operation = self.link.shared.pages.operation(request)
             if operation is None:
-                return await self._answer(await answer_page(self.link, request))
+                answer, share = await answer_page(self.link, request), self.link.shared.web
+                share.check(self.link.asker, len(answer))
+                with share.holding(self.link.asker, len(answer)):
+                    return await self._answer(answer)
             self.lifecycle.end(CloseReason.HTTP_ANSWERED)
             await operate(self.link, request, operation, self._send, trailing)
         except HttpError as error:
@@ -168,21 +169,8 @@ class Opening:
         return b""
 
     async def _upgrade(self, request: HttpRequest, trailing: bytes) -> bytes:
-        shared = self.link.shared
-        is_ours = check_origin(
-            request,
-            shared.limits.allowed_origins,
-            is_secret=self.link.is_secret,
-            local_only=needs_no_login(self.link),
-        )
         try:
-            self.link.offered = from_http(
-                request.headers,
-                request.target,
-                ambient=is_ours,
-                cookie_name=shared.authenticator.options.token_cookie,
-                tokens=shared.authenticator.accounts.tokens is not None,
-            )
+            read_login(self.link, request, local_only=needs_no_login(self.link))
         except RemoteError as error:
             raise HttpError(400, error.message) from None
         upgrade = accept_websocket(request)
@@ -209,10 +197,10 @@ class Opening:
         Raises:
           trio.BrokenResourceError: the connection is lost.
         """
-        link = self.link
-        sent = link.wire.send_nowait(data)
-        while sent < len(data):
-            sent += await link.wire.wait_sent(data[sent:])
+        link, rest = self.link, memoryview(data)
+        sent = link.wire.send_nowait(rest)
+        while sent < len(rest):
+            sent += await link.wire.wait_sent(rest[sent:])
         link.outbox.last_sent = trio.current_time()
 
 

@@ -5,8 +5,9 @@ from contextlib import suppress
 import trio
 
 from trio_stomp.base import Identity
+from trio_stomp.broker import Action
 from trio_stomp.server.connection._link import Link
-from trio_stomp.server.connection._pages import admit, needs_no_login
+from trio_stomp.server.connection._pages import WATCHING, admit, needs_no_login
 from trio_stomp.server.connection._web_pages import Send, WebOperation
 from trio_stomp.transport import HttpError, HttpRequest, check_origin
 
@@ -15,7 +16,7 @@ IGNORED_BYTES = 4096
 
 RECEIVE_BYTES = 64 * 1024
 HELD_SHARE = 16
-"""The body of a request may take this part of the memory: 1/16. Eight requests are read at once."""
+"""The body of a request may take this part of the memory: 1/16."""
 TOO_LARGE = "too-large"
 
 
@@ -24,7 +25,9 @@ async def operate(
 ) -> None:
     """Carry out an operation if the client is authorized, and send the answer.
 
-    If the client closes its connection, the operation ends at its current step.
+    Rights come first, then the body, which is charged as it comes, and then the slot: who has no
+    right, or sends slowly, keeps nothing from others. If the client closes its connection, the
+    operation ends at its current step.
 
     Args:
         link: The connection.
@@ -38,27 +41,27 @@ async def operate(
         trio.BrokenResourceError: the connection is lost, or accepts no bytes for ``write_stall_s``.
     Checkpoint: always.
     """
-    slots = link.shared.operation_slots
+    share, rules = link.shared.web, link.shared.rules()
+    # Pages of other origins cannot read the answer, but could make a browser send the request.
+    allowed, local_only = link.shared.limits.allowed_origins, needs_no_login(link)
+    check_origin(request, allowed, is_secret=link.is_secret, local_only=local_only)
+    identity = await admit(link, request, operation.rights)
+    link.ask_as(identity)
+    length = body_length(request, operation.max_body_bytes)
+    if length > share.memory.limit_bytes // HELD_SHARE:
+        raise HttpError(413, "the broker's memory is too small for the body", code=TOO_LARGE)
+    if length > len(received) and b"100-continue" in request.tokens(b"expect"):
+        await send(b"HTTP/1.1 100 Continue\r\n\r\n")
+    parts: list[bytes] = []
     try:
-        identity = await _identify(link, request, operation)
-        slots.acquire_nowait()
-    except trio.WouldBlock:
-        raise HttpError(
-            503, "too many operations are running; try again later", code="busy"
-        ) from None
-    memory, held = link.shared.memory, 0
-    try:
-        length = body_length(request, operation.max_body_bytes)
-        if length > memory.limit_bytes // HELD_SHARE:
-            raise HttpError(413, "the broker's memory is too small for the body", code=TOO_LARGE)
-        held = length
-        memory.used_bytes += held
-        body = await _read_body(link, request, received, length, send)
-        link.is_operating = True
-        await _operate(link, operation, identity, send, body)
+        await _read_body(link, received[:length], length, parts)
+        is_admin = rules is None or rules.rights(identity).allows(Action.ADMIN, WATCHING)
+        parts[:] = [b"".join(parts)]
+        async with share.operating(link.asker, is_admin=is_admin):
+            link.is_operating = True
+            await _operate(link, operation, identity, send, parts[0])
     finally:
-        memory.used_bytes -= held
-        slots.release()
+        share.charge(link.asker, -sum(map(len, parts)))
 
 
 def body_length(request: HttpRequest, limit: int) -> int:
@@ -80,26 +83,30 @@ def body_length(request: HttpRequest, limit: int) -> int:
     return length
 
 
-async def _read_body(
-    link: Link, request: HttpRequest, received: bytes, length: int, send: Send
-) -> bytes:
-    """Read the body of a request. The connect timeout applies to it as a whole.
+async def _read_body(link: Link, data: bytes, length: int, parts: list[bytes]) -> None:
+    """Read the body of a request into ``parts``. The connect timeout applies to it as a whole.
+
+    Args:
+        link: The connection, whose user is charged for each part.
+        data: The first part.
+        length: The length of the body.
+        parts: Gets the parts that are charged.
 
     Raises:
-        HttpError: the client has closed its connection before.
+        HttpError: the client has closed its connection before, or there is no room.
         trio.BrokenResourceError: the connection is lost.
     """
-    if length > len(received) and b"100-continue" in request.tokens(b"expect"):
-        await send(b"HTTP/1.1 100 Continue\r\n\r\n")
-    parts, size = [received[:length]], min(len(received), length)
-    while size < length:
-        data = await link.wire.receive_some(min(RECEIVE_BYTES, length - size))
-        if not data:
-            text = f"the body ended after {size} of {length} bytes"
-            raise HttpError(400, text)
+    share, size = link.shared.web, 0
+    while True:
+        share.check(link.asker, len(data))
+        share.charge(link.asker, len(data))
         parts.append(data)
         size += len(data)
-    return b"".join(parts)
+        if size >= length:
+            return
+        data = await link.wire.receive_some(min(RECEIVE_BYTES, length - size))
+        if not data:
+            raise HttpError(400, f"the body ended after {size} of {length} bytes")
 
 
 async def _operate(
@@ -108,9 +115,10 @@ async def _operate(
     failure: HttpError | trio.BrokenResourceError | None = None
 
     async def send_in_time(data: bytes) -> None:
-        with trio.move_on_after(link.shared.limits.write_stall_s):
-            await send(data)
-            return
+        with link.shared.web.holding(link.asker, len(data)):
+            with trio.move_on_after(link.shared.limits.write_stall_s):
+                await send(data)
+                return
         raise trio.BrokenResourceError("the client does not read the answer")
 
     async with trio.open_nursery() as nursery:
@@ -122,14 +130,6 @@ async def _operate(
         nursery.cancel_scope.cancel()
     if failure is not None:
         raise failure
-
-
-async def _identify(link: Link, request: HttpRequest, operation: WebOperation) -> Identity:
-    # Pages of other origins cannot read the answer, but could make a browser send the request.
-    limits = link.shared.limits
-    local_only = needs_no_login(link)
-    check_origin(request, limits.allowed_origins, is_secret=link.is_secret, local_only=local_only)
-    return await admit(link, request, operation.rights)
 
 
 async def _cancel_at_end(link: Link, operation: trio.CancelScope) -> None:

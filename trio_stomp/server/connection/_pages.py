@@ -9,6 +9,8 @@ from trio_stomp.base import ANONYMOUS, Identity, RemoteError
 from trio_stomp.broker import Action
 from trio_stomp.security import from_http
 from trio_stomp.server.connection._link import Link
+from trio_stomp.server.connection._web_pages import ANSWER_BYTES
+from trio_stomp.server.connection._web_share import WebShare
 from trio_stomp.transport import (
     HttpError,
     HttpRequest,
@@ -22,6 +24,8 @@ WATCHING = "DIAG"
 """Pages with figures require the right to monitor this destination."""
 SHARE_S = 0.001
 """Time share for building a page, and minimum pause between two shares."""
+MAKING = ""
+"""Who is charged for pages that are made."""
 _LOG_IN = (("WWW-Authenticate", 'Basic realm="trio_stomp", charset="UTF-8"'),)
 
 
@@ -44,24 +48,27 @@ async def answer_page(link: Link, request: HttpRequest) -> bytes:
     pages = link.shared.pages
     rights = pages.rights(request)
     identity = ANONYMOUS if rights is None else await admit(link, request, rights)
-    return await _made(pages.respond(request, identity), link.shared.one_page)
+    link.ask_as(identity)
+    return await _made(pages.respond(request, identity), link.shared.web)
 
 
-async def _made(page: Generator[None, None, bytes], one: trio.Lock) -> bytes:
+async def _made(page: Generator[None, None, bytes], share: WebShare) -> bytes:
     """Build a page in time shares, between which other tasks run.
 
     Pages of several pieces are built one after the other, with pauses as long as the work:
-    together they use at most half of the event loop's time.
+    together they use at most half of the event loop's time, and the memory of one answer.
     """
     try:
         next(page)
-        async with one:
-            until = trio.current_time() + SHARE_S
-            while True:
-                next(page)
-                if trio.current_time() >= until:
-                    await trio.sleep(SHARE_S)
-                    until = trio.current_time() + SHARE_S
+        made_bytes = min(ANSWER_BYTES, share.limit_bytes // 4)
+        async with share.one_page:
+            with share.holding(MAKING, made_bytes):
+                until = trio.current_time() + SHARE_S
+                while True:
+                    next(page)
+                    if trio.current_time() >= until:
+                        await trio.sleep(SHARE_S)
+                        until = trio.current_time() + SHARE_S
     except StopIteration as made:
         answer: bytes = made.value
         return answer
@@ -76,6 +83,29 @@ def needs_no_login(link: Link) -> bool:
     """
     authenticator = link.shared.authenticator
     return authenticator.lets_anonymous(is_loopback=link.is_loopback)
+
+
+def read_login(link: Link, request: HttpRequest, *, local_only: bool = False) -> None:
+    """Note the credentials in a request.
+
+    What the browser of a page of another origin adds by itself is no consent of its user.
+
+    Raises:
+      HttpError: pages of its origin are refused.
+      RemoteError: the credentials are invalid.
+    """
+    shared, authenticator = link.shared, link.shared.authenticator
+    is_ours = check_origin(
+        request, shared.limits.allowed_origins, is_secret=link.is_secret, local_only=local_only
+    )
+    link.is_foreign = not is_ours
+    link.offered = from_http(
+        request.headers,
+        request.target,
+        ambient=is_ours,
+        cookie_name=authenticator.options.token_cookie,
+        tokens=authenticator.accounts.tokens is not None,
+    )
 
 
 async def admit(link: Link, request: HttpRequest, rights: Sequence[tuple[Action, str]]) -> Identity:
@@ -100,15 +130,7 @@ async def admit(link: Link, request: HttpRequest, rights: Sequence[tuple[Action,
     if exposure is not None:  # a login would expose the passcode, so do not ask for one
         raise HttpError(403, exposure.message)
     try:
-        is_ours = check_origin(request, shared.limits.allowed_origins, is_secret=link.is_secret)
-        options, accounts = shared.authenticator.options, shared.authenticator.accounts
-        link.offered = from_http(
-            request.headers,
-            request.target,
-            ambient=is_ours,
-            cookie_name=options.token_cookie,
-            tokens=accounts.tokens is not None,
-        )
+        read_login(link, request)
         identity = link.vouched or await shared.authenticator.identify((), link)
     except RemoteError as error:
         raise HttpError(401, error.message, (*_LOG_IN, *error.headers)) from None

@@ -9,6 +9,7 @@ from attrs import define, field
 from trio_stomp.server._limits import ServerLimits
 from trio_stomp.server._watchdog import Watchdog
 from trio_stomp.server.connection._web_pages import Pages
+from trio_stomp.server.connection._web_share import WebShare
 from trio_stomp.server.io import Bugs, Inbox, Outbox
 from trio_stomp.transport import TlsBox, WebSocketCodec
 
@@ -18,8 +19,6 @@ if TYPE_CHECKING:
 
 DISCONNECTS_AT_ONCE = 32
 """Maximum number of disconnects that queue for the inbox."""
-OPERATIONS_AT_ONCE = 8
-"""Maximum number of operators' operations at the same time."""
 
 
 class FrameHolder(Protocol):
@@ -81,6 +80,7 @@ class ConnectionShared:
     """Open connections that are WebSockets."""
     disconnect_slots: trio.Semaphore = field(factory=lambda: trio.Semaphore(DISCONNECTS_AT_ONCE))
     """Keeps thousands of simultaneous disconnects from delaying the input of other clients."""
-    operation_slots: trio.Semaphore = field(factory=lambda: trio.Semaphore(OPERATIONS_AT_ONCE))
-    one_page: trio.Lock = field(factory=trio.Lock)
-    """Held while a large page is built."""
+    web: WebShare = field(init=False)
+
+    def __attrs_post_init__(self) -> None:
+        self.web = WebShare(self.memory)

@@ -11,6 +11,8 @@ if TYPE_CHECKING:
 
 API = "/api/v1/"
 """Path prefix of the management interface, whose errors are JSON with a code."""
+ANSWER_BYTES = 4 * 1024 * 1024
+"""The most bytes of an answer."""
 Send = Callable[[bytes], Awaitable[None]]
 """Sends bytes of the answer to the client."""
 

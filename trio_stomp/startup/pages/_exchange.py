@@ -10,12 +10,12 @@ from attrs import frozen
 
 from trio_stomp.base import Identity, innermost
 from trio_stomp.cluster import Contact, Gate
-from trio_stomp.server import Send
+from trio_stomp.server import ANSWER_BYTES, Send
 from trio_stomp.transport import HttpError, HttpRequest, Voucher, relay_header
 
 READ_BYTES = 64 * 1024
-MAX_ANSWER_BYTES = 16 * 1024 * 1024
-"""The largest answer that is read as a whole: a thousand records have about one MiB."""
+MAX_ANSWER_BYTES = ANSWER_BYTES + READ_BYTES
+"""The largest answer that is read as a whole, with its head."""
 _NOT_PASSED_ON = frozenset(
     {b"origin", b"connection", b"authorization", b"cookie", b"content-length", b"expect"}
 )

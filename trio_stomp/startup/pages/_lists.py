@@ -20,7 +20,7 @@ from trio_stomp.server import Send
 from trio_stomp.startup.pages._exchange import Absent, Answer, Place, as_get, ask, with_query
 from trio_stomp.startup.pages._peers import NODE, Peer
 from trio_stomp.transport import HttpError, HttpRequest, encode_response
-from trio_stomp.web import Number
+from trio_stomp.web import LIST_BYTES, MORE, Number
 from trio_stomp.web.management.requests import COPIES, LIMIT, OFFSET
 
 HEADERS = (("Content-Type", "application/json"), ("Cache-Control", "no-store"))
@@ -250,7 +250,7 @@ class MergedList:
                 break
         heapq.heapify(heap)
         found: list[Record] = []
-        skipped = 0
+        skipped, left = 0, LIST_BYTES
         while heap and len(found) < limit:
             _, number, record = heap[0]
             if skipped < offset:
@@ -259,6 +259,10 @@ class MergedList:
                 found.append({**record, self.kind.label: parts[number].label})
                 if self.kind.is_marked:
                     found[-1]["id"] = f"{mark(number)}{record['id']}"
+                left -= len(json.dumps(found[-1])) + 2
+                if left < 0 and len(found) > 1:
+                    found.pop()
+                    break
             following = await anext(rest[number], None)
             if following is None:
                 heapq.heappop(heap)
@@ -268,7 +272,8 @@ class MergedList:
             await records.aclose()
         if self.kind.added and found and COPIES.name not in dict(pairs):
             await self._add_copies(parts, [*pairs, (COPIES.name, "1")], found)
-        return self._fields(firsts, given=(offset, limit), found=found)
+        more = {MORE: left < 0}
+        return self._fields(firsts, given=(offset, limit), found=found) | more
 
     async def _add_copies(
         self, parts: Sequence[Part], pairs: Sequence[tuple[str, str]], found: Sequence[Record]

@@ -178,7 +178,14 @@ class Requests:
             dry = with_query(request, urlencode({**given, "dry_run": "1"}))
             rehearsal = self._all(dry) if given.get("dry_run") != "1" else ()
             asked = self._all(request)
-            return Together(request, asked, definitions, rehearsal, max_body_bytes=MAX_BYTES)
+            return Together(
+                request,
+                asked,
+                definitions,
+                rehearsal,
+                max_body_bytes=MAX_BYTES,
+                rights=self._own(request).rights,
+            )
         rest = {name: text for name, text in given.items() if (name, text) != _IN_TOML}
         show = as_json if len(rest) == len(given) else partial(as_toml, value=toml)
         asked = self._all(as_get(with_query(request, urlencode(rest))))
@@ -228,7 +235,9 @@ class Requests:
         return Together(request, holders, lambda records: records[0])
 
     def _relayed(self, request: HttpRequest, place: Place) -> WebOperation:
-        return Relayed(request, place, self.max_body_bytes)
+        if request.method != "POST":
+            return Relayed(request, place)
+        return Relayed(request, place, self.max_body_bytes, self._own(request).rights)
 
     def _own(self, request: HttpRequest) -> WebOperation:
         """Return the operation by which this node's router answers.
@@ -283,9 +292,9 @@ class Relayed:
 
     request: HttpRequest
     place: Place
-    max_body_bytes: int
+    max_body_bytes: int = 0
     rights: Sequence[tuple[Action, str]] = ()
-    """The broker checks them for the user."""
+    """The broker checks them for the user. Those of a request with a body are known before it."""
 
     async def run(self, identity: Identity, send: Send, body: bytes) -> None:
         """Implement ``WebOperation.run``.

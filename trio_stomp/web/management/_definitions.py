@@ -1,13 +1,16 @@
 """Export and import of definitions: created queues, policies, durable subscriptions."""
 
 import json
+import re
 import tomllib
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import partial
+from itertools import accumulate
 from typing import TYPE_CHECKING
 
 from attrs import asdict, define
 
-from trio_stomp.base import LOOKS, Pieces, ProtocolError, slices
+from trio_stomp.base import LOOKS, RECORDS, Pieces, ProtocolError, slices
 from trio_stomp.broker import DestinationPolicy, Queue, Task, queue_of
 from trio_stomp.web._query import NOT_KEPT, Answer, Query, Record, Word, as_json
 from trio_stomp.web._site import ADMIN
@@ -21,6 +24,7 @@ from trio_stomp.web.management.requests import (
     TEXTS,
     Endpoint,
     Stepwise,
+    http_error,
     record,
 )
 
@@ -29,11 +33,23 @@ if TYPE_CHECKING:
     from trio_stomp.diag import Figures
     from trio_stomp.server import Server
 
+Parsed = tuple[list[str], Mapping[str, object], list[Record]]
+"""The names of queues, the policies, and the durable subscriptions."""
 VERSION = 1
 MAX_BYTES = 1024 * 1024
 FORMAT = Word("format", "the form of the answer", choices=("json", "toml"))
 DRY_RUN = Word("dry_run", "1 = change nothing, show what would change", choices=("0", "1"))
 TOML = "application/toml"
+MAX_DEPTH = 64
+MAX_WORDS = 8
+_QUOTED = re.compile(
+    r'"""(?:\\.|(?!""")[^\\])*+(?:""")?' + r"|'''(?:(?!''').)*+(?:''')?"
+    r'|"(?:\\.|[^"\\\n])*+"?' + r"|'[^'\n]*+'?|#[^\n]*+",
+    re.DOTALL,
+)
+"""Texts and comments, also those that do not end: no text is looked at twice."""
+_KEY = re.compile(r"[^\[\]{},\n]+")
+"""A key, with its value if that is no list."""
 _DEFAULTS = asdict(DestinationPolicy())
 
 
@@ -57,6 +73,7 @@ class Definitions:
                 "policies": OBJECT,
                 "durables": {"type": "array", "items": OBJECT},
             },
+            errors=("too-large",),
             build=self.export,
         )
         yield Endpoint(
@@ -78,19 +95,36 @@ class Definitions:
         )
 
     def export(self, query: Query) -> Pieces[Answer]:
-        """Return the created queues, policies and durable subscriptions, as JSON or TOML."""
+        """Return the created queues, policies and durable subscriptions, as JSON or TOML.
+
+        Raises:
+          HttpError: They are too long for an import.
+        """
         in_toml = query.word(FORMAT) == "toml"
         queues: list[str] = []
-        for some in slices(list(self.server.broker.statistics().destinations), LOOKS):
+        durables: list[Record] = []
+        yield
+        statistics = self.server.broker.statistics()
+        for some in slices(list(statistics.destinations), LOOKS):
             found = map(queue_of, some)
             queues += [each.name for each in found if each is not None and each.is_declared]
             yield
-        durables = self.server.broker.statistics().durables
+        size = sum(map(len, queues))
+        for part in slices(list(statistics.durables), RECORDS):
+            more = [self._durable(each) for each in part if not each.is_copy]
+            durables += more
+            size += len(json.dumps(more))
+            if size > MAX_BYTES:
+                break
+            yield
+        if size > MAX_BYTES:
+            text = f"the definitions have over {MAX_BYTES} bytes, which is the limit of an import"
+            raise http_error("too-large", text)
         fields: Record = {
             "version": VERSION,
             "queues": [{"name": name} for name in sorted(queues)],
             "policies": self._policies(),
-            "durables": [self._durable(each) for each in durables if not each.is_copy],
+            "durables": durables,
         }
         return as_toml(fields, self.core.as_toml) if in_toml else as_json(fields)
 
@@ -122,8 +156,8 @@ class Definitions:
         in_toml = TOML.encode() in query.request.tokens(b"content-type")
         differences: Record = {}
 
-        def begin(_identity: object, body: bytes) -> Task:
-            queues, policies, durables = read_definitions(body, in_toml=in_toml)
+        def begin(_identity: object, given: Parsed) -> Task:
+            queues, policies, durables = given
             broker = self.server.broker
             queues = [name for name in queues if not broker.lacks(name)]
             durables = [
@@ -149,6 +183,7 @@ class Definitions:
             server=self.server,
             query=query,
             rights=ADMIN,
+            parse=partial(read_definitions, in_toml=in_toml),
             begin=begin,
             result=lambda _task: {"dry_run": is_dry, **differences},
             event="definitions",
@@ -186,10 +221,8 @@ def _records(value: object) -> Sequence[Record]:
     return value
 
 
-def read_definitions(
-    body: bytes, *, in_toml: bool
-) -> tuple[list[str], Mapping[str, object], list[Record]]:
-    """Parse exported definitions.
+def read_definitions(body: bytes, *, in_toml: bool) -> Parsed:
+    """Parse exported definitions. A thread does it, as it may take long.
 
     Args:
       body: The exported text.
@@ -203,15 +236,35 @@ def read_definitions(
     """
     try:
         text = body.decode()
+        _check_shape(text)
         found = tomllib.loads(text) if in_toml else json.loads(text)
+        # Neither lone surrogates nor values that JSON lacks, such as dates.
+        json.dumps(found, ensure_ascii=False).encode()
         is_known = found["version"] == VERSION
-        queues = [f"{each['name']}" for each in found.get("queues", [])]
+        queues = [each["name"] for each in found.get("queues", [])]
         policies, durables = dict(found.get("policies", {})), list(found.get("durables", []))
     except (ValueError, KeyError, TypeError, AttributeError) as error:
         raise _invalid(f"{error}") from None
     if not is_known or not all(isinstance(each, dict) for each in durables):
         raise _invalid(f"the version is {found['version']!r}")
+    if not all(isinstance(each, str) and "\0" not in each for each in queues):
+        raise _invalid("the name of a queue is no text, or has a NUL")
     return list(dict.fromkeys(queues)), policies, durables
+
+
+def _check_shape(text: str) -> None:
+    """Check that parsing takes linear time, and no deep stack.
+
+    Raises:
+      ValueError: It is nested too deeply, or a key has too many words.
+    """
+    bare = _QUOTED.sub(lambda _: "s", text)  # a function lets other threads run
+    depths = accumulate(1 if each in "[{" else -1 for each in bare if each in "[{}]")
+    if max(depths, default=0) > MAX_DEPTH:
+        raise ValueError(f"it is nested more than {MAX_DEPTH} levels deep")
+    keys = (found[0].partition("=")[0] for found in _KEY.finditer(bare))
+    if any(key.count(".") >= MAX_WORDS for key in keys):
+        raise ValueError(f"a key has more than {MAX_WORDS} words")
 
 
 def _invalid(why: str) -> ProtocolError:

@@ -13,6 +13,7 @@ from trio_stomp.web.management._messages import MESSAGE, SHOWN, SHOWN_BYTES, Mes
 from trio_stomp.web.management.requests import (
     COUNT,
     COUNTS,
+    FLAG,
     OF_MOVES,
     OF_QUEUES,
     OFFSET,
@@ -21,6 +22,7 @@ from trio_stomp.web.management.requests import (
     TEXT,
     TO,
     Endpoint,
+    Items,
     Record,
     Stepwise,
     destination_of,
@@ -66,7 +68,7 @@ def choice_of(manager: "Manager", query: Query, limit: int) -> Choice:
         destination_of(manager, query, QUEUE),
         query.text(SELECTOR),
         limit,
-        body=query.text(BODY).encode(errors="surrogateescape"),
+        body=query.text(BODY).encode(),
         since_ms=query.number(SINCE),
         until_ms=query.number(UNTIL),
         ids=frozenset(query.texts(ID)),
@@ -97,6 +99,7 @@ class MessageOperations:
             answer={
                 **dict.fromkeys(("offset", "total", "seen"), COUNT),
                 "queue": TEXT,
+                "more": FLAG,
                 "messages": {"type": "array", "items": MESSAGE},
             },
             errors=CHOICES,
@@ -146,9 +149,8 @@ class MessageOperations:
         Raises:
           HttpError: ``queue`` is no single destination.
         """
-        shown = MessageList(
-            self.manager, offset=query.number(OFFSET), shown_bytes=query.number(SHOWN_BYTES)
-        )
+        items = Items("messages", self.server.memory, query.number(SHOWN_BYTES))
+        shown = MessageList(self.manager, items, query.number(OFFSET))
         choice = choice_of(self.manager, query, shown.offset + query.number(SHOWN))
 
         def result(operation: Operation) -> Record:
@@ -157,6 +159,7 @@ class MessageOperations:
                 "offset": shown.offset,
                 "total": operation.total,
                 "seen": operation.seen,
+                "more": items.is_full,
             }
 
         return self._stepwise(
@@ -164,7 +167,7 @@ class MessageOperations:
             rights=[(Action.BROWSE, choice.queue)],
             begin=lambda _identity, _body: self.manager.look(choice, shown.take),
             result=result,
-            items=("messages", shown.items),
+            items=items,
         )
 
     def purge(self, query: Query) -> Stepwise[Operation]:
@@ -190,7 +193,7 @@ class MessageOperations:
           HttpError: ``queue`` or ``to`` is no single destination.
         """
         choice = choice_of(self.manager, query, query.number(COUNTED))
-        to = destination_of(self.manager, query, TO)
+        to = destination_of(self.manager, query, TO, is_target=True)
         return self._stepwise(
             query=query,
             rights=[(Action.RECEIVE, choice.queue), (Action.SEND, to)],
@@ -208,7 +211,9 @@ class MessageOperations:
           HttpError: ``queue`` or ``to`` is no single destination.
         """
         choice = choice_of(self.manager, query, query.number(COUNTED))
-        to = destination_of(self.manager, query, INSTEAD) if query.text(INSTEAD) else ""
+        to = query.text(INSTEAD)
+        if to:
+            to = destination_of(self.manager, query, INSTEAD, is_target=True)
         began: list[Retry] = []
 
         def begin(identity: "Identity", _body: bytes) -> Operation:

@@ -117,6 +117,7 @@ class Overview:
             "expired_total": self.figures.expired(),
             "dropped_total": self.figures.drops(),
             "dead_lettered_total": messages.dead_letters,
+            "refused_total": self.server.broker.statistics().refusals,
         }
 
     def _logins(self) -> dict[str, object]:

@@ -22,6 +22,7 @@ from trio_stomp.web.management.requests import (
     TEXT,
     Endpoint,
     Stepwise,
+    as_http,
     destination_of,
     http_error,
 )
@@ -65,7 +66,7 @@ class QueueRequests:
             summary="Delete a queue.",
             rights=ADMIN,
             parameters=(QUEUE, FORCE),
-            answer={"queue": TEXT, "deleted": FLAG, "purged": COUNT},
+            answer={"queue": TEXT, "deleted": FLAG, "purged": COUNT, "held": COUNT},
             errors=(*OF_QUEUES, "queue-not-empty", "queue-in-use"),
             operate=self.delete,
             has_progress=True,
@@ -122,10 +123,13 @@ class QueueRequests:
                 "queue": queue,
                 "deleted": deletion.done > 0,
                 "purged": deletion.seen,
+                "held": deletion.held,
             },
             event="delete",
             place=queue,
-            detail=lambda _count: f"{began[0].purged} messages purged",
+            detail=lambda _count: (
+                f"{began[0].purged} messages purged, {began[0].held} held by consumers"
+            ),
         )
 
     def _close(self, client: Client) -> None:
@@ -156,6 +160,10 @@ class QueueRequests:
                 )
             headers.append((name, value))
         limits = self.server.codecs.limits
+        try:
+            rights = self.manager.needs_of_send(tuple(headers))
+        except ProtocolError as error:
+            raise as_http(error) from None
 
         def begin(identity: "Identity", body: bytes) -> Sending:
             decoder = FrameDecoder(limits, HeadCache(), V1_2)
@@ -170,7 +178,7 @@ class QueueRequests:
         return Stepwise(
             server=self.server,
             query=query,
-            rights=(),
+            rights=rights,
             begin=begin,
             result=lambda sending: {"destination": headers[0][1], "receipt": sending.receipt},
             event="send",

@@ -1,6 +1,5 @@
 """Streams: listing, showing with readers, reading records, trimming."""
 
-import json
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
@@ -10,7 +9,7 @@ from trio_stomp.base import LOOKS, Pieces, ProtocolError, slices
 from trio_stomp.broker import Action, Reading, StreamReader, Trimming, needs
 from trio_stomp.web._query import Answer, Number, Parameter, Query, as_list
 from trio_stomp.web._site import ADMIN
-from trio_stomp.web.management._messages import BODY, SHOWN, SHOWN_BYTES, Bodies
+from trio_stomp.web.management._messages import BODY, SHOWN, SHOWN_BYTES
 from trio_stomp.web.management._subscriptions import SUBSCRIPTION
 from trio_stomp.web.management.requests import (
     BY_NAME,
@@ -22,6 +21,7 @@ from trio_stomp.web.management.requests import (
     OFFSET,
     TEXT,
     Endpoint,
+    Items,
     Listing,
     Record,
     Schema,
@@ -36,6 +36,7 @@ from trio_stomp.web.management.requests import (
 if TYPE_CHECKING:
     from trio_stomp.broker import Manager
     from trio_stomp.diag import Figures
+    from trio_stomp.frames import Head
     from trio_stomp.server import Server
 
 STREAM = Parameter("stream", "a stream, as stream=/stream/topic/log", is_required=True)
@@ -98,6 +99,7 @@ class StreamRequests:
                 **HEAD,
                 **STREAM_FIELDS,
                 "total": COUNT,
+                "more": FLAG,
                 "readers": {"type": "array", "items": READER},
             },
             errors=("unknown-stream",),
@@ -112,6 +114,7 @@ class StreamRequests:
                 "stream": TEXT,
                 "epoch": TEXT,
                 **dict.fromkeys(("first", "next", "offset", "next_offset", "seen"), COUNT),
+                "more": FLAG,
                 "records": {"type": "array", "items": RECORD},
             },
             errors=("unknown-stream",),
@@ -172,39 +175,40 @@ class StreamRequests:
         Raises:
           HttpError: both ``offset`` and ``time`` are given.
         """
-        name, bodies = query.text(STREAM), Bodies(query.number(SHOWN_BYTES))
+        name = query.text(STREAM)
+        items = Items("records", self.server.memory, query.number(SHOWN_BYTES))
         self._check_start(query)
-        items: list[str] = []
+
+        def take(offset: int, written_ms: int, head: "Head", body: bytes) -> bool:
+            record: Record = {"offset": offset, "written_ms": written_ms, "size": len(body)}
+            return items.take({**record, "headers": dict(head.headers)}, body)
+
+        def begin(_identity: object, _body: object) -> Reading:
+            start, topics = (query.number(AT), query.number(TIME)), frozenset(query.texts(TOPIC))
+            reading = self.manager.streams.read(name, *start, query.number(SHOWN), topics)
+            reading.take = take
+            return reading
 
         def result(reading: Reading) -> Record:
             stream = reading.position.stream
-            for offset, written_ms, head, body in reading.found[len(items) :]:
-                fields = {"offset": offset, "written_ms": written_ms, "size": len(body)}
-                headers = dict(head.headers)
-                items.append(json.dumps({**fields, "headers": headers, **bodies.show(body)}))
             return {
                 "stream": stream.name,
                 "epoch": stream.epoch,
                 "first": stream.first,
                 "next": stream.next,
                 "offset": reading.first,
-                "next_offset": reading.next,
+                "next_offset": items.found[0][0]["offset"] if items.is_full else reading.next,
                 "seen": reading.seen,
+                "more": items.is_full,
             }
 
         return Stepwise(
             server=self.server,
             query=query,
             rights=[(action, topic) for action, topic, _ in needs(Action.RECEIVE, name)],
-            begin=lambda _identity, _body: self.manager.streams.read(
-                name,
-                query.number(AT),
-                query.number(TIME),
-                query.number(SHOWN),
-                frozenset(query.texts(TOPIC)),
-            ),
+            begin=begin,
             result=result,
-            items=("records", items),
+            items=items,
         )
 
     def trim(self, query: Query) -> Stepwise[Trimming]:

@@ -16,6 +16,7 @@ from trio_stomp.web.management._lists import QUEUE_FIELDS
 from trio_stomp.web.management._subscriptions import SUBSCRIPTION
 from trio_stomp.web.management.requests import (
     COUNT,
+    FLAG,
     HEAD,
     LATENCY,
     LIMIT,
@@ -60,6 +61,7 @@ QUEUE_ANSWER = {
     "delayed": COUNT,
     "policy": OBJECT,
     "total": COUNT,
+    "more": FLAG,
     "consumers": {"type": "array", "items": CONSUMER},
 }
 SUBSCRIPTIONS: Schema = {"type": "array", "items": SUBSCRIPTION}
@@ -73,6 +75,7 @@ CONNECTION_ANSWER = {
     "heartbeat_send_ms": NUMBER,
     "heartbeat_expect_ms": NUMBER,
     "total": COUNT,
+    "more": FLAG,
     "subscriptions": SUBSCRIPTIONS,
 }
 
@@ -114,6 +117,7 @@ class Views:
                 "le_ms": NUMBERS,
                 "latency": LATENCY,
                 "total": COUNT,
+                "more": FLAG,
                 "subscriptions": SUBSCRIPTIONS,
             },
             errors=(*OF_DESTINATIONS, "no-such-destination"),

@@ -217,6 +217,7 @@ def test_it_is_an_event_too(core: Core) -> None:
         '{"sesion": "s1"}',
         '{"session": "s99"}',
         '{"session": 5}',
+        '{"session": "\\ud800"}',
         '{"destination": "/a", "seconds": 0}',
         '{"destination": "/a", "seconds": "x"}',
         '{"destination": "/a", "seconds": 1e9}',
@@ -226,6 +227,24 @@ def test_invalid_trace_requests(core: Core, expected: str) -> None:
     peer = core.peer()
     peer.sends("DIAG/trace", expected)
     assert peer.error().get("code") == "invalid-question"
+    assert not core.broker.tracer.is_on
+
+
+def test_a_private_destination_is_not_traced_whatever_it_is_called() -> None:
+    core = Core(dialect="activemq")
+    for name in ("/reply-queue/1-secret.a", "/remote-temp-queue/1-secret.a"):
+        peer = core.peer()
+        asks(peer, destination=name)
+        assert peer.error().get("code") == "not-allowed"
+    assert not core.broker.tracer.is_on
+
+
+def test_a_request_that_nobody_waits_for_fails_without_harm(core: Core) -> None:
+    peer = core.peer()
+    later = (("AMQ_SCHEDULED_DELAY", "1000"),)
+    peer.sends("DIAG/trace", '{"session": "s99"}', headers=later)
+    core.passes(2)
+    assert peer.frames("ERROR") == []
     assert not core.broker.tracer.is_on
 
 

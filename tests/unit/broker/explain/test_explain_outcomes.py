@@ -243,6 +243,10 @@ def test_browsed_message_with_an_unknown_end(core: Core) -> None:
     sender.sends("/queue/q", "a", "b")
     browser.subscribes("/queue/q", headers=BROWSER)
     core.broker.queues.end("/queue/q", core.now)
+    core.turn()
+    known = facts(core, ids(browser)[0])
+    assert known[0] == "it did not arrive: purged by the end of its queue"
+    core.broker.event_history.trouble.clear()
     assert facts(core, ids(browser)[0])[0] == "it waits in its queue, as far as known"
     core.broker.queues.open("/queue/q")
     assert facts(core, ids(browser)[0])[:2] == [

@@ -4,11 +4,12 @@ import pytest
 
 from tests.support.core import Actor, Bench
 from tests.support.durable_fakes import DurableBench
-from tests.support.managing import drive
+from tests.support.managing import drive, into
 from trio_stomp.base import Identity, ProtocolError
 from trio_stomp.broker import AccessRules, Action, BrokerPolicies, DestinationPolicy, Rule
 from trio_stomp.broker.managing import Choice, Step
 from trio_stomp.broker.managing._retry import MAX_REASONS
+from trio_stomp.broker.queues import Message
 
 Q, TO, DEAD = "/queue/q", "/queue/to", "/queue/dead"
 
@@ -189,7 +190,7 @@ def test_expired_messages_are_neither_moved_nor_shown(bench: Bench) -> None:
     bench.actor().sends(Q, "a", ttl="1000")
     bench.now += 2
     shown: list[bytes] = []
-    drive(bench, bench.broker.manager.look(Choice(Q), lambda each: shown.append(each.body)))
+    drive(bench, bench.broker.manager.look(Choice(Q), into(shown, lambda each: each.body)))
     drive(bench, bench.broker.manager.move(Choice(Q), TO))
     assert shown == []
     assert bench.broker.queues.find(TO) is None
@@ -202,7 +203,7 @@ def test_a_message_that_is_shown_has_the_id_and_the_time_that_its_consumer_sees(
     drive(
         filled,
         manager.look(
-            Choice(Q, limit=2), lambda m: shown.append((manager.id_of(m), manager.received_ms(m)))
+            Choice(Q, limit=2), into(shown, lambda m: (manager.id_of(m), manager.received_ms(m)))
         ),
     )
     reader = filled.reader(Q, ack="client", prefetch_count="2")
@@ -211,9 +212,39 @@ def test_a_message_that_is_shown_has_the_id_and_the_time_that_its_consumer_sees(
     assert {received for _, received in shown[1:]} == {filled.broker.publisher.wall.ms(filled.now)}
 
 
+def test_a_look_pauses_where_it_is_told_to(bench: Bench) -> None:
+    bench.actor().sends(Q, "a", "b", "c")
+    shown: list[bytes] = []
+
+    def take(message: Message) -> bool:
+        shown.append(message.body)
+        return False
+
+    operation = bench.broker.manager.look(Choice(Q), take)
+    for count in (1, 2, 3):
+        assert operation.step(bench.now) is Step.MORE or count == 3
+        assert len(shown) == count
+    assert drive(bench, operation) == 1
+
+
+@pytest.mark.parametrize("name", ["/reply-queue/1-secret.a", "/reply-topic/1-secret.a"])
+def test_a_private_destination_is_no_operator_s(bench: Bench, name: str) -> None:
+    manager = bench.broker.manager
+    with pytest.raises(ProtocolError, match="belongs to another connection"):
+        manager.resolve(name)
+    assert manager.resolve(name, is_target=True) == name
+
+
+def test_the_rights_of_a_send_are_known_before_it(bench: Bench) -> None:
+    needs = bench.broker.manager.needs_of_send
+    assert needs((("destination", Q),)) == [(Action.SEND, Q)]
+    assert needs((("destination", "/temp-queue/x"),)) == [(Action.CREATE, "/temp-queue/x")]
+    assert needs((("destination", "DIAG/explain"),)) == [(Action.MONITOR, "DIAG/explain")]
+
+
 def test_a_look_changes_nothing(filled: Bench) -> None:
     shown: list[bytes] = []
-    operation = filled.broker.manager.look(Choice(Q, limit=400), lambda m: shown.append(m.body))
+    operation = filled.broker.manager.look(Choice(Q, limit=400), into(shown, lambda m: m.body))
     drive(filled, operation)
     assert [body.decode() for body in shown] == numbers(0, 400)
     assert rest(filled) == numbers(0, 3000)

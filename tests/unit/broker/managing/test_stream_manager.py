@@ -10,6 +10,7 @@ from tests.support.managing import drive
 from trio_stomp.base import ProtocolError
 from trio_stomp.broker import DestinationPolicy
 from trio_stomp.broker.managing import Step, _stream_manager
+from trio_stomp.frames import Head
 
 TOPIC, STREAM = "/topic/t", "/stream/topic/t"
 BOOK = {"/topic/*": DestinationPolicy(stream=True)}
@@ -52,6 +53,23 @@ def test_a_part_of_a_stream_is_read_by_offset_or_time(core: Bench) -> None:
     assert [offset for offset, *_ in reading.found] == [1, 2, 3]
     assert [ms - start_ms(core) for _, ms, _, _ in reading.found] == [0, 1000, 1000]
     assert reading.found[0][2].get("number") == "0"
+
+
+def test_records_are_taken_one_by_one_as_far_as_there_is_room(core: Bench) -> None:
+    taken: list[int] = []
+
+    def take(offset: int, _ms: int, _head: Head, body: bytes) -> bool:
+        taken.append(offset)
+        return body != b"1a"
+
+    reading = core.broker.manager.streams.read(STREAM, 0, 0, 5, frozenset())
+    reading.take = take
+    while 2 not in taken:
+        assert reading.step(core.now) in (Step.MORE, Step.WAIT)
+        core.turn()
+    assert (taken, reading.next, reading.done) == ([0, 1, 2], 3, 3)
+    drive(core, reading)
+    assert (taken, reading.found) == ([0, 1, 2, 3, 4], [])
 
 
 def test_records_are_chosen_by_their_topic(core: Bench) -> None:

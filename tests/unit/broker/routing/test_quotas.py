@@ -10,6 +10,7 @@ from tests.support.quota_fakes import ALL, KIB, MIB, user
 from tests.support.share_fakes import Clocked
 from trio_stomp.base._memory import MemoryBudget, Quota
 from trio_stomp.broker import BrokerPolicies, Client, DestinationPolicy, PolicyBook
+from trio_stomp.broker.delivery import NullOutbox
 from trio_stomp.broker.queues._message import charge, refund
 from trio_stomp.broker.routing import beyond_quota
 from trio_stomp.protocol import Subscribed
@@ -174,8 +175,14 @@ def test_refusals_are_counted_for_subscriptions_and_for_users_without_a_quota() 
     alice.subscribes("/topic/a", "b", **{DURABLE: "b"})
     assert alice.error().get("code") == "too-many-durable-subscriptions"
     assert core.broker.quotas.refused == 1
-    core.broker.quotas.note_refused(None, beyond_quota("quota-exceeded", "held, and told later"))
+    nobody = Client("1", NullOutbox())
+    core.broker.quotas.note_refused(nobody, beyond_quota("quota-exceeded", "held, and told later"))
     assert core.broker.quotas.refused == 2
+    assert core.broker.statistics().refusals == {
+        "too-many-durable-subscriptions": 1,
+        "quota-exceeded": 1,
+    }
+    assert nobody.refusal == "; quota-exceeded: held, and told later"
 
 
 # The user who is charged.

@@ -422,7 +422,7 @@ def test_largest_users_of_shared_resources_are_listed_with_refusals() -> None:
     alice = enters(core, ALICE)
     alice.client.quota = core.broker.quotas.left_by(ALICE)
     schedules(alice, *"ab")
-    core.broker.quotas.note_refused(alice.client.quota, beyond_quota("quota-exceeded", "too much"))
+    core.broker.quotas.note_refused(alice.client, beyond_quota("quota-exceeded", "too much"))
     reader = reads_all(core)  # type: ignore[arg-type]
     reader.subscribes("DIAG/left")
     reader.sends("DIAG/left", '{"what": "quotas"}')

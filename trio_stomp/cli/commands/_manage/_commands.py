@@ -178,7 +178,7 @@ COMMANDS: Mapping[str, Command] = MappingProxyType(
                     "--force", action="store_true", help="also with messages and consumers in it"
                 ),
             ),
-            "{queue}: deleted, {purged:,} messages purged".format_map,
+            "{queue}: deleted, {purged:,} messages purged, {held:,} held by consumers".format_map,
             "Delete {queue}?",
             is_long=True,
             epilog=DELETE,

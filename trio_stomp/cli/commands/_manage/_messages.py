@@ -97,7 +97,7 @@ def _pages(given: argparse.Namespace, query: Record, most: int | None) -> Iterat
             return
         yield page
         offset += len(page["messages"])
-        if len(page["messages"]) < limit:
+        if len(page["messages"]) < limit and not page.get("more"):
             return
 
 

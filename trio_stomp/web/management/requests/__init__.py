@@ -22,6 +22,7 @@ from trio_stomp.web.management.requests._endpoint import maybe as maybe
 from trio_stomp.web.management.requests._endpoint import record as record
 from trio_stomp.web.management.requests._endpoint import record_of as record_of
 from trio_stomp.web.management.requests._endpoint import with_fields as with_fields
+from trio_stomp.web.management.requests._items import Items as Items
 from trio_stomp.web.management.requests._openapi import document as document
 from trio_stomp.web.management.requests._openapi import openapi as openapi
 from trio_stomp.web.management.requests._parameters import COPIES as COPIES
@@ -30,7 +31,6 @@ from trio_stomp.web.management.requests._parameters import OF_ALL as OF_ALL
 from trio_stomp.web.management.requests._parameters import OF_BODIES as OF_BODIES
 from trio_stomp.web.management.requests._parameters import OF_DESTINATIONS as OF_DESTINATIONS
 from trio_stomp.web.management.requests._parameters import OF_MOVES as OF_MOVES
-from trio_stomp.web.management.requests._parameters import OF_OPERATIONS as OF_OPERATIONS
 from trio_stomp.web.management.requests._parameters import OF_QUEUES as OF_QUEUES
 from trio_stomp.web.management.requests._parameters import OF_SENDS as OF_SENDS
 from trio_stomp.web.management.requests._parameters import QUEUE as QUEUE

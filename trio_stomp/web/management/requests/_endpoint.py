@@ -104,7 +104,7 @@ class Endpoint:
 def listed(title: str, item: Schema) -> Fields:
     """Return the fields of a list in pages."""
     window = dict.fromkeys(("total", "offset", "limit", "count"), COUNT)
-    return {**HEAD, **window, "sort": TEXT, title: {"type": "array", "items": item}}
+    return {**HEAD, **window, "sort": TEXT, "more": FLAG, title: {"type": "array", "items": item}}
 
 
 def record_of(table: schema.Table, more: Fields | None = None) -> Schema:

@@ -8,7 +8,7 @@ from trio_stomp.base import Pieces
 from trio_stomp.server import API
 from trio_stomp.web._query import JSON, Answer, Parameter, Query, Record
 from trio_stomp.web.management.requests._endpoint import OBJECT, TEXT, Endpoint
-from trio_stomp.web.management.requests._parameters import ERRORS, OF_ALL, OF_OPERATIONS, OF_PUBLIC
+from trio_stomp.web.management.requests._parameters import ERRORS, OF_ALL, OF_PUBLIC
 from trio_stomp.web.management.requests._result import LINES
 
 OTHERS = 400
@@ -43,10 +43,13 @@ def openapi(endpoints: Sequence[Endpoint]) -> Record:
 
 def document(endpoints: Sequence[Endpoint]) -> Endpoint:
     """Return the request for the document that describes ``endpoints`` and itself."""
+    made: list[bytes] = []
 
     def build(_query: Query) -> Pieces[Answer]:
         yield
-        return 200, JSON, json.dumps(openapi(described), indent=1).encode() + b"\n"
+        if not made:
+            made.append(json.dumps(openapi(described), indent=1).encode() + b"\n")
+        return 200, JSON, made[0]
 
     own = Endpoint(
         name="openapi.json",
@@ -62,7 +65,7 @@ def document(endpoints: Sequence[Endpoint]) -> Endpoint:
 def _operation(each: Endpoint) -> Record:
     answers: dict[str, Record] = {"200": {"description": "OK", "content": _content(each)}}
     of_all = OF_PUBLIC if each.rights is None else OF_ALL
-    codes = dict.fromkeys((*of_all, *each.errors, *(OF_OPERATIONS if each.operate else ())))
+    codes = dict.fromkeys((*of_all, *each.errors))
     for status in sorted({ERRORS[code][0] for code in codes}):
         found = [code for code in codes if ERRORS[code][0] == status]
         answers[str(status)] = _refusal(found, is_open=each.as_send and status == OTHERS)

@@ -27,6 +27,7 @@ ERRORS: Mapping[str, tuple[int, str]] = MappingProxyType(
             403,
             "a right is missing, or the request came from a web page of another origin",
         ),
+        "not-allowed": (403, "the destination belongs to a connection, which alone may use it"),
         "no-such-address": (404, "openapi.json lists the addresses"),
         "no-such-queue": (404, "queues exist while they have messages or consumers"),
         "no-such-destination": (404, "nobody has used the destination"),
@@ -48,17 +49,20 @@ ERRORS: Mapping[str, tuple[int, str]] = MappingProxyType(
         "too-large": (413, "the body is too large"),
         "memory-limit": (503, "the memory of the broker, or the user's share of it, is full"),
         "storage": (503, "the store has failed; the message is not stored"),
-        "busy": (503, "eight operations are running"),
+        "busy": (503, "too many operations are running, or answers are not read"),
     }
 )
 """The stable codes of errors: the status of HTTP, and the cause."""
-OF_PUBLIC = (BAD_REQUEST, "method-not-allowed")
+OF_PUBLIC = (BAD_REQUEST, "method-not-allowed", "busy")
 """Codes that every request may get."""
 OF_ALL = (*OF_PUBLIC, "authentication-failed", "not-authorized")
 """Codes that every request that is not public may get."""
-OF_OPERATIONS = ("busy",)
-"""Codes that every operation may get."""
-OF_DESTINATIONS = ("invalid-destination", "wildcard-in-send", "destination-too-long")
+OF_DESTINATIONS = (
+    "invalid-destination",
+    "wildcard-in-send",
+    "destination-too-long",
+    "not-allowed",
+)
 OF_BODIES = ("length-required", "too-large")
 OF_SENDS = (*OF_BODIES, "not-authorized", "queue-full", "memory-limit", "storage")
 OF_MOVES = ("queue-full", "no-subscriber", "partitions-apart")
@@ -80,14 +84,16 @@ def optional(parameter: Parameter, help: str = "") -> Parameter:
     return evolve(parameter, is_required=False, help=help or parameter.help)
 
 
-def destination_of(manager: "Manager", query: Query, parameter: Parameter) -> str:
-    """Return the destination that a parameter names.
+def destination_of(
+    manager: "Manager", query: Query, parameter: Parameter, *, is_target: bool = False
+) -> str:
+    """Return the destination that a parameter names. Only messages' targets may be private.
 
     Raises:
-      HttpError: the parameter is no single destination.
+      HttpError: the parameter is no single destination, or a private one.
     """
     try:
-        return manager.resolve(query.text(parameter))
+        return manager.resolve(query.text(parameter), is_target=is_target)
     except ProtocolError as error:
         raise as_http(error) from None
 

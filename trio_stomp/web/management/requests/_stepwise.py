@@ -5,9 +5,9 @@ An operation is a task of the connection that requested it, and ends when the co
 result; otherwise it is the result.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from functools import partial
-from typing import TYPE_CHECKING, Generic, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 import trio
 from attrs import define
@@ -16,6 +16,7 @@ from trio_stomp.base import ProtocolError
 from trio_stomp.broker import InSteps, Step
 from trio_stomp.web._query import Query
 from trio_stomp.web._site import Rights
+from trio_stomp.web.management.requests._items import Items
 from trio_stomp.web.management.requests._parameters import as_http
 from trio_stomp.web.management.requests._result import Answering, Record
 
@@ -44,10 +45,11 @@ class Stepwise(Generic[T]):
       server: The server, whose dispatcher takes the steps, and whose core records the event.
       query: The query.
       rights: The rights that the operation requires.
-      begin: Begins the operation, given the user and the body of the request, in a turn. May raise
-        ``ProtocolError``.
+      begin: Begins the operation, given the user and the parsed body of the request, in a turn. May
+        raise ``ProtocolError``.
       result: Returns the fields of the result.
-      items: A list at the end of the result: its name, and its items as JSON.
+      items: The list of the result, if it has one.
+      parse: Parses the body in a thread. May raise ``ProtocolError``.
       event: The name of the event; "" if the operation changes nothing.
       max_body_bytes: The maximum size of the body of the request; 0 if it has none.
       place: The destination that the event names.
@@ -57,9 +59,10 @@ class Stepwise(Generic[T]):
     server: "Server"
     query: Query
     rights: Rights
-    begin: "Callable[[Identity, bytes], T]"
+    begin: "Callable[[Identity, Any], T]"
     result: Callable[[T], Record]
-    items: tuple[str, Sequence[str]] = ("", ())
+    items: Items | None = None
+    parse: Callable[[bytes], object] = bytes
     event: str = ""
     max_body_bytes: int = 0
     place: str = ""
@@ -70,15 +73,21 @@ class Stepwise(Generic[T]):
         dispatcher = self.server.dispatcher
         answering = Answering.to(self.query.request, send)
         try:
-            operation = await dispatcher.call(lambda _now: self.begin(identity, body))
+            given: object = body
+            if self.parse is not bytes:
+                given = await trio.to_thread.run_sync(self.parse, body)
+            operation = await dispatcher.call(lambda _now: self.begin(identity, given))
         except ProtocolError as error:
             raise as_http(error) from None
         try:
             await self._drive(operation, answering)
         finally:
+            if self.items is not None:
+                self.items.charge(0)
             dispatcher.call_soon(partial(self._end, operation, identity.name))
         if operation.problem is None:
-            await answering.end(self.result(operation), items=self.items)
+            name = self.items.name if self.items is not None else ""
+            await answering.end(self.result(operation), name=name)
         else:
             why = as_http(operation.problem)
             record = {**self.result(operation), "error": why.text, "code": why.code}
@@ -90,13 +99,15 @@ class Stepwise(Generic[T]):
         while True:
             woken = trio.Event()
             operation.woken = woken.set
-            match await self.server.dispatcher.call(operation.step):
-                case Step.DONE:
-                    return
-                case Step.WAIT:
-                    await woken.wait()
-                case Step.LATER:
-                    await trio.sleep(LATER_S)
+            step, items = await self.server.dispatcher.call(operation.step), self.items
+            if items is not None:
+                await items.write(answering)
+            if step is Step.DONE or (items is not None and items.is_full):
+                return
+            if step is Step.WAIT:
+                await woken.wait()
+            elif step is Step.LATER:
+                await trio.sleep(LATER_S)
             if trio.current_time() - told_at >= PROGRESS_S:
                 told_at = trio.current_time()
                 figures = {"seen": operation.seen, "total": operation.total}

@@ -1,7 +1,7 @@
 // Confirmation dialogs, and the line with the outcome of an operation.
 
 import { problem } from "./api.js";
-import { announce, byId, el, say, show } from "./dom.js";
+import { announce, bdi, byId, el, parts, say, show } from "./dom.js";
 import { count } from "./format.js";
 
 /**
@@ -86,7 +86,7 @@ export class Outcome {
   }
 
   fail(error, what = "") {
-    this.tell(`${what}${problem(error)}`, { isWrong: true });
+    this.tell([...parts(what), bdi(problem(error))], { isWrong: true });
   }
 
   /**
@@ -96,15 +96,16 @@ export class Outcome {
   async of(what, work) {
     const ending = new AbortController();
     const stop = () => ending.abort();
-    this.tell(`${what} …`, { stop });
+    this.tell([...parts(what), " …"], { stop });
     const onProgress = ({ seen, total }) => {
-      if (total > 0) this.tell(`${what}: ${count(seen)} of ${count(total)} …`, { stop });
+      const figures = `: ${count(seen)} of ${count(total)} …`;
+      if (total > 0) this.tell([...parts(what), figures], { stop });
     };
     try {
       this.tell(await work({ onProgress, signal: ending.signal }));
       return true;
     } catch (error) {
-      this.fail(error, `${what}: `);
+      this.fail(error, [...parts(what), ": "]);
       return false;
     }
   }

@@ -15,14 +15,25 @@ export function el(tag, attributes = {}, ...children) {
 /** The element with this id, which must exist. */
 export const byId = (id) => document.getElementById(id);
 
-/** Set the text of an element, if it differs. */
+/** A client's text, whose direction of writing does not reach what is around it. */
+export const bdi = (text) => el("bdi", {}, `${text}`);
+
+/** A sentence with clients' texts in it, for `say`: phrase`Purge ${queue}?`. */
+export const phrase = (texts, ...values) =>
+  texts.flatMap((text, index) => (index === 0 ? [text] : [bdi(values[index - 1]), text]));
+
+/** The parts of a phrase or text, and its text alone. */
+export const parts = (text) => [text ?? ""].flat();
+export const plain = (text) => parts(text).map((part) => part.textContent ?? part).join("");
+
+/** Set the text of an element, or a phrase, if it differs. */
 export function say(element, text) {
-  if (element.textContent !== text) element.textContent = text;
+  if (element.textContent !== plain(text)) element.replaceChildren(...parts(text));
 }
 
 /** Have a screen reader read a text. A region that was hidden before is not read. */
 export function announce(text) {
-  byId("announcement").textContent = text;
+  byId("announcement").textContent = plain(text);
 }
 
 /** Show or hide an element. */
@@ -43,7 +54,7 @@ export function facts(list, pairs) {
   if (list.drawn === state) return;
   list.drawn = state;
   list.replaceChildren(
-    ...shown.map(([name, value]) => el("div", {}, el("dt", {}, name), el("dd", {}, value))),
+    ...shown.map(([name, value]) => el("div", {}, el("dt", {}, name), el("dd", { dir: "auto" }, value))),
   );
 }
 

@@ -12,7 +12,7 @@ export function card(title, beside, ...children) {
 
 /** The head of a page: a link to its parent view, its name, and buttons. */
 export function pageHead(parent, ...beside) {
-  const name = el("span", { class: "name" });
+  const name = el("bdi", { class: "name" });
   const badges = el("span", { class: "badges" });
   const up = el("a", { href: `#${parent.toLowerCase()}`, class: "up" }, parent);
   const head = el("div", { class: "tools" }, el("h2", {}, up, name), badges, ...beside);
@@ -25,7 +25,7 @@ const SHORT = { characters: 300, lines: 7 };
 /** A text as it is. A long one scrolls, also by the keyboard. */
 export function block(text) {
   const isShort = text.length <= SHORT.characters && text.split("\n").length <= SHORT.lines;
-  return el("pre", isShort ? {} : { tabindex: "0", role: "group", "aria-label": "Text" }, text);
+  return el("pre", isShort ? { dir: "auto" } : { dir: "auto", tabindex: "0", role: "group", "aria-label": "Text" }, text);
 }
 
 /** A button. */

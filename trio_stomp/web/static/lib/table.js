@@ -160,7 +160,9 @@ export class Table {
     if (row === undefined) {
       row = el("tr");
       for (const { name, isNumber } of this.columns) {
-        row.append(el("td", { "data-name": name, class: isNumber ? "number" : null }));
+        // As in a bdi: what clients named may be written from right to left.
+        const looks = isNumber ? { class: "number" } : { dir: "auto" };
+        row.append(el("td", { "data-name": name, ...looks }));
       }
       this.#rows.set(key, row);
     }

@@ -1,5 +1,6 @@
 // Durable subscriptions, connected or not.
 
+import { phrase } from "../lib/dom.js";
 import { ask } from "../lib/dialogs.js";
 import * as format from "../lib/format.js";
 import { number, operation, words } from "../lib/table.js";
@@ -31,15 +32,15 @@ export class Durables extends ListView {
 
   async #end({ name, client_id, owner, destination, waiting }) {
     const answer = await ask({
-      title: `End ${name}?`,
-      text: `The durable subscription of ${destination} ends, and its ${format.some(waiting, "waiting message")} are permanently deleted.`,
+      title: phrase`End ${name}?`,
+      text: phrase`The durable subscription of ${destination} ends, and its ${format.some(waiting, "waiting message")} are permanently deleted.`,
       yes: "End it",
       isDangerous: true,
     });
     if (answer === null) return;
-    await this.outcome.of(`End ${name}`, async () => {
+    await this.outcome.of(phrase`End ${name}`, async () => {
       await this.api.post("end", { name, client_id, owner, destination });
-      return `${name} has ended.`;
+      return phrase`${name} has ended.`;
     });
     this.loader.now();
   }

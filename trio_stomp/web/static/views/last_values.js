@@ -1,5 +1,6 @@
 // The last values of topics, which new subscribers get first.
 
+import { phrase } from "../lib/dom.js";
 import { ask } from "../lib/dialogs.js";
 import * as format from "../lib/format.js";
 import { number, operation, words } from "../lib/table.js";
@@ -27,15 +28,15 @@ export class LastValues extends ListView {
 
   async #remove({ destination }) {
     const answer = await ask({
-      title: `Clear the last value of ${destination}?`,
+      title: phrase`Clear the last value of ${destination}?`,
       text: "It is permanently deleted, so new subscribers get none. Present subscribers get no message.",
       yes: "Clear",
       isDangerous: true,
     });
     if (answer === null) return;
-    await this.outcome.of(`Clear ${destination}`, async () => {
+    await this.outcome.of(phrase`Clear ${destination}`, async () => {
       const { cleared } = await this.api.post("clear", { destination });
-      return cleared > 0 ? `${destination} has no last value now.` : `${destination} had no last value.`;
+      return cleared > 0 ? phrase`${destination} has no last value now.` : phrase`${destination} had no last value.`;
     });
     this.loader.now();
   }

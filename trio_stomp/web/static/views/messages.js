@@ -1,6 +1,6 @@
 // The waiting messages of a queue: shown, searched, and dropped, moved or retried.
 
-import { el, say, show } from "../lib/dom.js";
+import { el, phrase, say, show } from "../lib/dom.js";
 import { Outcome, ask } from "../lib/dialogs.js";
 import * as format from "../lib/format.js";
 import { block, button, card } from "../lib/parts.js";
@@ -206,7 +206,7 @@ export class Messages {
     if (selection.shown.length === 0) return;
     const answer = await ask({
       title: `Drop ${selection.name}?`,
-      text: `They are permanently deleted from ${this.queue}.`,
+      text: phrase`They are permanently deleted from ${this.queue}.`,
       yes: `Delete ${selection.name}`,
       isDangerous: true,
     });
@@ -219,7 +219,7 @@ export class Messages {
     if (selection.shown.length === 0) return;
     const answer = await ask({
       title: `Move ${selection.name}`,
-      text: `From ${this.queue} to another destination, with their headers.`,
+      text: phrase`From ${this.queue} to another destination, with their headers.`,
       yes: "Move",
       fields: [{ name: "to", label: "To", value: origin(this.queue), offers: offers(this.model) }],
     });
@@ -237,7 +237,7 @@ export class Messages {
   async #retryThem({ shown, name }) {
     const found = targets(shown);
     const answer = await ask({
-      title: `Retry ${name}?`,
+      title: phrase`Retry ${name}?`,
       text: "Each dead letter is sent to its original destination if that is ticked; the others stay.",
       yes: "Send again",
       choices: found.map(([destination, { length }]) => this.#target(destination, length)),

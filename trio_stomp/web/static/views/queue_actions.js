@@ -1,7 +1,7 @@
 // Operations on a whole queue, with a confirmation if messages may be lost or duplicated.
 
 import { ask } from "../lib/dialogs.js";
-import { say } from "../lib/dom.js";
+import { phrase, say } from "../lib/dom.js";
 import * as format from "../lib/format.js";
 import { button } from "../lib/parts.js";
 import { offers } from "./messages.js";
@@ -45,9 +45,9 @@ export class QueueActions {
     const { name: queue } = this;
     const answer = question === undefined ? {} : await ask(question);
     if (answer === null) return;
-    await this.outcome.of(`${what} ${queue}`, async (options) => {
+    await this.outcome.of(phrase`${what} ${queue}`, async (options) => {
       const request = { queue, ...parameters(answer) };
-      return `${queue}: ${describe(await this.api.post(verb, request, options))}.`;
+      return phrase`${queue}: ${describe(await this.api.post(verb, request, options))}.`;
     });
     this.onDone();
   }
@@ -67,7 +67,7 @@ export class QueueActions {
       verb: "purge",
       what: "Purge",
       question: {
-        title: `Purge ${this.name}?`,
+        title: phrase`Purge ${this.name}?`,
         text: `Permanently deletes the messages waiting there, now ${format.count(waiting)}. Unacknowledged messages stay with their consumers.`,
         yes: `Delete ${format.some(waiting, "message")}`,
         isDangerous: true,
@@ -82,7 +82,7 @@ export class QueueActions {
       verb: "move",
       what: "Move from",
       question: {
-        title: `Move all messages of ${this.name}`,
+        title: phrase`Move all messages of ${this.name}`,
         text: `${waiting} waiting now; unacknowledged messages stay with their consumers.`,
         yes: "Move",
         fields: [{ name: "to", label: "To", offers: offers(this.model) }],
@@ -98,7 +98,7 @@ export class QueueActions {
       verb: "redeliver",
       what: "Redeliver",
       question: {
-        title: `Redeliver the unacknowledged messages of ${this.name}?`,
+        title: phrase`Redeliver the unacknowledged messages of ${this.name}?`,
         text: `${unacked}: they return to the queue and are delivered again, perhaps to other consumers, so they may be processed twice.`,
         yes: "Redeliver",
         isDangerous: true,
@@ -114,7 +114,7 @@ export class QueueActions {
       verb: "delete",
       what: "Delete",
       question: {
-        title: `Delete ${this.name}?`,
+        title: phrase`Delete ${this.name}?`,
         text: `Permanently deletes the queue with its ${messages}, and closes the connections of its ${format.some(consumers, "consumer")}.`,
         yes: "Delete",
         isDangerous: true,

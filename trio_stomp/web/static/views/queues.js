@@ -1,6 +1,6 @@
 // The list of queues; each leads to its page.
 
-import { byId, el, say } from "../lib/dom.js";
+import { byId, el, phrase, say } from "../lib/dom.js";
 import { ask } from "../lib/dialogs.js";
 import * as format from "../lib/format.js";
 import { links, number } from "../lib/table.js";
@@ -80,9 +80,9 @@ export class Queues extends ListView {
     });
     if (answer === null) return;
     const { queue } = answer;
-    await this.outcome.of(`Create ${queue}`, async () => {
+    await this.outcome.of(phrase`Create ${queue}`, async () => {
       const { created } = await this.api.post("create", { queue });
-      return created ? `${queue} was created.` : `${queue} existed before.`;
+      return created ? phrase`${queue} was created.` : phrase`${queue} existed before.`;
     });
     this.loader.now();
   }

@@ -1,6 +1,6 @@
 // Scheduled messages with their users, and the largest users of shared resources.
 
-import { byId, matches, say } from "../lib/dom.js";
+import { byId, matches, phrase, say } from "../lib/dom.js";
 import { Outcome, ask } from "../lib/dialogs.js";
 import * as format from "../lib/format.js";
 import { Loader } from "../lib/loader.js";
@@ -84,7 +84,7 @@ export class Schedules extends View {
     const { id, messages, destination } = item;
     const isSure = await ask({
       title: `Cancel ${format.some(messages, "message")}?`,
-      text: `What ${ownerText(item)} has scheduled for ${destination} is deleted permanently, and will not be sent.`,
+      text: phrase`What ${ownerText(item)} has scheduled for ${destination} is deleted permanently, and will not be sent.`,
       yes: "Cancel it",
       isDangerous: true,
     });

@@ -1,6 +1,6 @@
 // The page of a connection: its subscriptions, traffic, limits and events.
 
-import { byId, el, facts, say } from "../lib/dom.js";
+import { byId, el, facts, phrase, say } from "../lib/dom.js";
 import { Outcome, ask } from "../lib/dialogs.js";
 import * as format from "../lib/format.js";
 import { Loader } from "../lib/loader.js";
@@ -136,7 +136,7 @@ export class SessionPage extends Page {
     const user = this.#connection?.user;
     const answer = await ask({
       title: "Close this connection?",
-      text: `${user ? `${user}, session` : "Session"} ${session}: the client gets an ERROR, and may connect again. Its unacknowledged messages go to other consumers.`,
+      text: phrase`${user ? `${user}, session` : "Session"} ${session}: the client gets an ERROR, and may connect again. Its unacknowledged messages go to other consumers.`,
       yes: "Close",
       isDangerous: true,
     });

@@ -1,6 +1,6 @@
 // The page of a stream: its range, and a window of records, chosen by a slider over time.
 
-import { byId, el, facts, say, show } from "../lib/dom.js";
+import { byId, el, facts, phrase, say, show } from "../lib/dom.js";
 import { Outcome, ask } from "../lib/dialogs.js";
 import * as format from "../lib/format.js";
 import { Loader } from "../lib/loader.js";
@@ -146,7 +146,7 @@ export class StreamPage extends Page {
     const offset = this.#window?.records[0]?.offset ?? this.#stream?.first ?? 0;
     const count = offset - (this.#stream?.first ?? 0);
     const answer = await ask({
-      title: `Trim ${this.name}?`,
+      title: phrase`Trim ${this.name}?`,
       text: `Permanently deletes the ${format.some(count, "message")} before offset ${format.count(offset)}.`,
       yes: "Trim",
       isDangerous: true,
