@@ -2,7 +2,7 @@
 
 import logging
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Hashable
 from typing import Protocol
 
 import trio
@@ -16,7 +16,7 @@ from trio_stomp.security._options import SecurityOptions
 from trio_stomp.security._passcodes import PasscodeChecker
 from trio_stomp.security._throttle import Throttle
 from trio_stomp.security._tokens import TokenRefused
-from trio_stomp.security._turns import Displaced, Turns
+from trio_stomp.security._turns import Displaced, Path, Turns
 
 logger = logging.getLogger("trio_stomp")
 
@@ -60,6 +60,19 @@ class Attempts:
 
 
 @define(eq=False, repr=False)
+class _Check:
+    """The check of a passcode, for whose result equal logins wait."""
+
+    ended: trio.Event = field(factory=trio.Event)
+    is_right: bool | None = None
+    """The result; None = there is none yet, or the login that it was for has gone."""
+
+
+_Pair = tuple[PasscodeChecker, Hashable, str, str]
+"""Equal logins: who checks them, whether they go first, login and passcode."""
+
+
+@define(eq=False, repr=False)
 class Authenticator:
     """Authenticates visitors.
 
@@ -77,6 +90,8 @@ class Authenticator:
     throttle: Throttle = field(factory=Throttle)
     attempts: Attempts = field(factory=Attempts)
     _turns: Turns = field(init=False)
+    _checks: dict[_Pair, _Check] = field(init=False, factory=dict)
+    """The passcode checks that run or are queued, as many as ``_turns`` counts at most."""
     _limiter: trio.CapacityLimiter = field(init=False)
     """Limits the threads, including those whose client has left."""
 
@@ -86,7 +101,7 @@ class Authenticator:
 
     @property
     def waiting(self) -> int:
-        """The number of logins whose passcode check is running or queued."""
+        """The number of passcode checks that run or are queued; equal logins share one."""
         return self._turns.count
 
     def lets_anonymous(self, *, is_loopback: bool) -> bool:
@@ -200,21 +215,45 @@ class Authenticator:
     async def _is_right(
         self, checker: PasscodeChecker, login: str, passcode: str, remote: str
     ) -> bool:
-        if checker.recalls(login, passcode):
-            return True  # a thread would cost more than the rest of the login
-        path, most = self.throttle.path_of(remote, login), self.options.max_waiting_logins
+        # A thread would cost more than the rest of the login, if the passcode is remembered.
+        while not checker.recalls(login, passcode):
+            path = self._path_of(remote, login)
+            pair = checker, path[0], login, passcode
+            check = self._checks.get(pair)
+            if check is None:
+                return await self._hash(pair, path, remote)
+            await check.ended.wait()
+            self._check_wait(remote, login)
+            if check.is_right is not None:
+                return check.is_right
+        return True
+
+    def _path_of(self, remote: str, login: str) -> Path:
+        users = self.accounts.users
+        return self.throttle.path_of(
+            remote, login, is_known=users is not None and login in users.users
+        )
+
+    async def _hash(self, pair: _Pair, path: Path, remote: str) -> bool:
+        """Check a passcode in a thread when its turn has come, for all equal logins."""
+        checker, _, login, passcode = pair
+        check = self._checks[pair] = _Check()
         try:
-            async with self._turns.turn(path, most):
+            async with self._turns.turn(path, self.options.max_waiting_logins):
                 # Of many guesses sent at once, the first failures delay the others.
                 self._check_wait(remote, login)
-                return await trio.to_thread.run_sync(
+                check.is_right = await trio.to_thread.run_sync(
                     checker.check, login, passcode, limiter=self._limiter, abandon_on_cancel=True
                 )
+                return check.is_right
         except (RuntimeError, MemoryError):
             logger.exception("the login of %r could not be checked", login[:60])
             raise self._too_many(RETRY_S) from None
         except Displaced:
             raise self._too_many(RETRY_S) from None
+        finally:
+            del self._checks[pair]
+            check.ended.set()
 
     def _check_wait(self, remote: str, login: str) -> None:
         wait_s = self.throttle.wait_s(remote, login, trio.current_time())

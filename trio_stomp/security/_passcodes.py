@@ -267,8 +267,7 @@ class PasscodeChecker:
           passcode: The client's passcode; over 1024 bytes it is wrong without a computation.
 
         Raises:
-          argon2.exceptions.VerificationError: the machine cannot compute the hash (no memory
-            left); never raised for a wrong passcode.
+          MemoryError: the machine cannot compute the hash; never raised for a wrong passcode.
 
         Blocks: for the time of a hash; not at all if the passcode is remembered.
         """
@@ -325,7 +324,7 @@ class PasscodeChecker:
         return is_right
 
     def _verify(self, hasher: Hasher, expected: str, given: bytes) -> bool:
-        from argon2.exceptions import VerifyMismatchError
+        from argon2.exceptions import VerificationError, VerifyMismatchError
 
         with self._lock:
             self._counts["hashed"] += 1
@@ -333,6 +332,8 @@ class PasscodeChecker:
             return hasher.verify(expected, given)
         except VerifyMismatchError:
             return False
+        except VerificationError as error:
+            raise MemoryError(f"{error}") from error
 
     def _is_same(self, expected: str, given: bytes) -> bool:
         # Digests, because compare_digest reveals the length of its arguments.

@@ -201,11 +201,21 @@ class Throttle:
         if len(self._past_pairs) > MAX_PAST_PAIRS:
             self._past_pairs.popitem(last=False)
 
-    def path_of(self, address: str, login: str) -> tuple[Hashable, ...]:
-        """Return the path of a login in the fair queue: whether its pair is past, then networks."""
+    def path_of(self, address: str, login: str, *, is_known: bool = False) -> tuple[Hashable, ...]:
+        """Return the path of a login in the fair queue.
+
+        It begins with whether the pair has logged in before, and then has the networks. Behind a
+        local proxy all clients have one address, so within it logins of users are apart from those
+        of invented names.
+
+        Args:
+          address: The address.
+          login: The login.
+          is_known: There is such a user.
+        """
         key, _ = address_key(address)
-        pair = key, _login_digest(login)
-        return (pair in self._past_pairs, *_networks_of(address), *pair)
+        digest = _login_digest(login)
+        return ((key, digest) in self._past_pairs, *_networks_of(address), key, is_known, digest)
 
     def _pairs_of(self, is_local: bool) -> Delays:
         return self._local_pairs if is_local else self._pairs

@@ -273,6 +273,7 @@ class SlowChecker(PasscodeChecker):
 
     def __init__(self) -> None:
         self.gate = threading.Semaphore(0)
+        self.checked: list[str] = []
         self.running = 0
         self.most = 0
         self.lock = threading.Lock()
@@ -282,12 +283,98 @@ class SlowChecker(PasscodeChecker):
 
     def check(self, name: str, passcode: str) -> bool:
         with self.lock:
+            self.checked.append(name)
             self.running += 1
             self.most = max(self.most, self.running)
         self.gate.acquire()
         with self.lock:
             self.running -= 1
-        return True
+        return passcode != "wrong"
+
+
+async def logs_in(
+    subject: Authenticator, login: str, passcode: str, remote: str, results: list[tuple[str, str]]
+) -> None:
+    """Log in, and note the login with the result."""
+    headers = (("login", login), ("passcode", passcode))
+    try:
+        await subject.identify(headers, Guest(remote=remote))
+    except ProtocolError as error:
+        results.append((login, error.code))
+    else:
+        results.append((login, "in"))
+
+
+@pytest.mark.parametrize("networks", [1, 700])
+async def test_a_fleet_that_returns_with_one_login_costs_one_check(networks: int) -> None:
+    checker = SlowChecker()
+    subject = authenticator(Accounts(UserBook({"alice": "x"}), checker), max_waiting_logins=5)
+    results: list[tuple[str, str]] = []
+    async with trio.open_nursery() as nursery:
+        for number in range(700):
+            remote = f"10.{number % networks >> 8}.{number % networks & 255}.1:1"
+            nursery.start_soon(logs_in, subject, "alice", "x", remote, results)
+        await wait_all_tasks_blocked(0.05)
+        assert subject.waiting == 1
+        checker.gate.release()
+    assert results == [("alice", "in")] * 700
+    assert checker.checked == ["alice"]
+    assert not subject._checks
+
+
+async def test_equal_logins_are_checked_though_the_first_gives_up() -> None:
+    checker = SlowChecker()
+    subject = authenticator(Accounts(UserBook({"alice": "x"}), checker))
+    results: list[tuple[str, str]] = []
+    first = trio.CancelScope()
+
+    async def give_up() -> None:
+        with first:
+            await subject.identify(ALICE, Guest())
+
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(give_up)
+        await wait_all_tasks_blocked(0.05)
+        for number in range(3):
+            nursery.start_soon(logs_in, subject, "alice", "wonder", f"10.0.{number}.1:1", results)
+        await wait_all_tasks_blocked(0.05)
+        first.cancel()
+        await wait_all_tasks_blocked(0.05)
+        assert len(checker.checked) == 2  # the thread of the first goes on
+        checker.gate.release(2)
+    assert results == [("alice", "in")] * 3
+
+
+async def test_each_of_equal_wrong_logins_is_a_failure(autojump_clock) -> None:
+    """Who guesses the same passcode many times at once waits like who guesses others."""
+    checker = SlowChecker()
+    subject = authenticator(Accounts(UserBook({"alice": "x"}), checker))
+    results: list[tuple[str, str]] = []
+    async with trio.open_nursery() as nursery:
+        for _ in range(10):
+            nursery.start_soon(logs_in, subject, "alice", "wrong", FAR, results)
+        checker.gate.release()
+    codes = [code for _, code in results]
+    assert codes.count("authentication-failed") == subject.throttle.failures <= 4
+    assert codes[-1] == "too-many-attempts"
+    assert checker.checked == ["alice"]
+
+
+async def test_behind_a_local_proxy_users_go_before_invented_names() -> None:
+    checker = SlowChecker()
+    known = Accounts(UserBook({"alice": "x", "bob": "y"}), checker)
+    subject = authenticator(known, login_threads=1, max_waiting_logins=64)
+    results: list[tuple[str, str]] = []
+    async with trio.open_nursery() as nursery:
+        for number in range(200):
+            nursery.start_soon(logs_in, subject, f"g{number}", "wrong", "127.0.0.1:1", results)
+        await wait_all_tasks_blocked(0.05)
+        for name in ("alice", "bob"):
+            nursery.start_soon(logs_in, subject, name, "x", "127.0.0.1:2", results)
+        await wait_all_tasks_blocked(0.05)
+        checker.gate.release(64)
+    assert {("alice", "in"), ("bob", "in")} <= set(results)
+    assert max(checker.checked.index("alice"), checker.checked.index("bob")) <= 4
 
 
 async def test_login_threads_and_waiting_logins_are_bounded() -> None:
@@ -297,7 +384,8 @@ async def test_login_threads_and_waiting_logins_are_bounded() -> None:
     done = []
 
     async def log_in(number: int) -> None:
-        done.append(await subject.identify(ALICE, Guest(remote=f"10.0.{number}.1:1")))
+        headers = (("login", "alice"), ("passcode", f"{number}"))
+        done.append(await subject.identify(headers, Guest(remote=f"10.0.{number}.1:1")))
 
     async with trio.open_nursery() as nursery:
         for number in range(5):
@@ -337,7 +425,7 @@ async def test_earlier_success_has_its_own_turn_whatever_the_files_contain() -> 
 
     async with trio.open_nursery() as nursery:
         for number in range(20):
-            nursery.start_soon(log_in, "guess", f"[2001:{number:x}::1]:1")
+            nursery.start_soon(log_in, f"guess{number}", f"[2001:{number:x}::1]:1")
         await wait_all_tasks_blocked(0.05)
         nursery.start_soon(log_in, "alice", FAR)
         await wait_all_tasks_blocked(0.05)
