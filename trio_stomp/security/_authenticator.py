@@ -10,7 +10,7 @@ from attrs import define, evolve, field
 
 from trio_stomp.base import ANONYMOUS, CloseReason, Identity, ProtocolError
 from trio_stomp.frames import Headers
-from trio_stomp.security._accounts import PASSCODE, Accounts
+from trio_stomp.security._accounts import Accounts
 from trio_stomp.security._credentials import Credentials, chosen, from_stomp
 from trio_stomp.security._options import SecurityOptions
 from trio_stomp.security._passcodes import PasscodeChecker
@@ -20,6 +20,8 @@ from trio_stomp.security._turns import Displaced, Path, Turns
 
 logger = logging.getLogger("trio_stomp")
 
+REMOTE = Identity(key="remote")
+"""A client of another machine without a login."""
 RETRY_S = 1.0
 """The delay sent to a client in ``retry-after-ms`` when too many others log in."""
 
@@ -121,6 +123,12 @@ class Authenticator:
             return self.lets_anonymous(is_loopback=True)
         return self.accounts.exists(identity)
 
+    def knows(self, identity: Identity) -> bool:
+        """Return whether what proved an identity would be accepted again."""
+        if not identity.method:
+            return self.lets_anonymous(is_loopback=not identity.key)
+        return self.accounts.knows(identity)
+
     def exposure(self, visitor: Visitor) -> ProtocolError | None:
         """Return the error for credentials over an unencrypted connection, or None if allowed."""
         if not (self.demands_tls and visitor.is_exposed and self.accounts.exist):
@@ -161,7 +169,7 @@ class Authenticator:
             return certified
         if self.lets_anonymous(is_loopback=visitor.is_loopback):
             self.attempts.anonymous += 1
-            return ANONYMOUS
+            return ANONYMOUS if visitor.is_loopback else REMOTE
         if exposure is not None:
             raise exposure
         self.attempts.not_anonymous += 1
@@ -201,7 +209,8 @@ class Authenticator:
     async def _look_up(
         self, login: str, passcode: str | None, remote: str
     ) -> tuple[Identity | None, str]:
-        checker = self.accounts.checker
+        accounts = self.accounts
+        checker = accounts.checker
         if checker is None:
             return None, "there are no users with passcodes (option passwd_file)"
         if passcode == "":
@@ -210,7 +219,10 @@ class Authenticator:
             return None, "no such user, or the wrong passcode"
         if passcode is None:
             return None, "it sent no passcode"
-        return Identity(login, method=PASSCODE), ""
+        identity = accounts.proven(login)
+        if not self.knows(identity):
+            return None, "the user or the passcode was changed meanwhile"
+        return identity, ""
 
     async def _is_right(
         self, checker: PasscodeChecker, login: str, passcode: str, remote: str

@@ -1,6 +1,5 @@
 """Authentication: the order of proofs, anonymous clients, delays, bounded threads."""
 
-import math
 import threading
 from pathlib import Path
 from typing import cast
@@ -139,7 +138,7 @@ async def test_connections_that_need_no_login(
     }[anonymous]
     visitor = Guest(is_loopback=is_loopback)
     if expected:
-        assert await subject.identify((), visitor) is ANONYMOUS
+        assert await subject.identify((), visitor) == ANONYMOUS
         assert subject.attempts.anonymous == 1
     else:
         assert (await refusal(subject, (), visitor)).code == "authentication-required"
@@ -416,7 +415,8 @@ async def test_earlier_success_has_its_own_turn_whatever_the_files_contain() -> 
     subject = authenticator(login_threads=1)
     await subject.identify(ALICE, Guest())
     checker = SlowChecker()
-    subject.accounts = Accounts(UserBook({"alice": "x"}), checker)
+    users = dict.fromkeys(["alice", *(f"guess{number}" for number in range(20))], "x")
+    subject.accounts = Accounts(UserBook(users), checker)
     done: list[str] = []
 
     async def log_in(login: str, remote: str) -> None:
@@ -458,26 +458,62 @@ async def test_a_token_is_not_slowed_by_another_nor_slows_a_passcode() -> None:
 def test_users_after_a_change_of_the_files() -> None:
     before = accounts(alice="1", bob="2", carol="3")
     after = accounts(alice="1", bob="other")
-    known = {
-        name: after.still_know(Identity(name, method="passcode"), before)
-        for name in ("alice", "bob", "carol")
-    }
+    known = {name: after.knows(before.proven(name)) for name in ("alice", "bob", "carol")}
     assert known == {"alice": True, "bob": False, "carol": False}
-    token = Identity("t", method="token", expires_at=math.inf)
-    assert not after.still_know(token, before)
+    assert not Accounts().knows(before.proven("alice"))
+    # Whatever has happened in between.
+    assert accounts(bob="2").knows(before.proven("bob"))
+    # Of the senders of stored messages only the name is known.
+    assert after.knows(Identity("bob", method="passcode"))
+
+
+def test_tokens_and_certificates_after_a_change_of_the_files() -> None:
+    token = Identity("t", method="token", key="of its key")
     tokens = FakeTokens()
-    assert Accounts(tokens=as_verifier(tokens)).still_know(token, before)
+    assert not accounts(alice="1").knows(token)
+    assert Accounts(tokens=as_verifier(tokens)).knows(token)
     tokens.has_key = False
-    assert not Accounts(tokens=as_verifier(tokens)).still_know(token, before)
-    assert not Accounts().still_know(Identity("alice", method="passcode"), before)
-    certified = Identity("billing", method="certificate")
-    mapped = Accounts(tls_login="mapped", certificates={"CN=x": "billing"})
-    assert mapped.still_know(certified, before)
-    assert not mapped.still_know(Identity("other", method="certificate"), mapped)
+    assert not Accounts(tokens=as_verifier(tokens)).knows(token)
+    mapped = Accounts(tls_login="mapped", certificates={"CN=x": "billing", "CN=y": "billing"})
+    certified = mapped.certified(("CN=x",))
+    assert certified is not None
+    assert mapped.knows(certified)
+    others: tuple[dict[str, str], ...] = ({"CN=y": "billing"}, {"CN=x": "else", "CN=y": "billing"})
+    for certificates in others:
+        assert not Accounts(tls_login="mapped", certificates=certificates).knows(certified)
     by_name = Accounts(tls_login="common-name")
-    assert by_name.still_know(certified, by_name)
-    assert not after.still_know(certified, by_name)
-    assert after.still_know(ANONYMOUS, before)
+    assert not by_name.knows(certified)
+    named = by_name.certified(("CN=billing",))
+    assert named is not None
+    assert by_name.knows(named)
+    assert not accounts(alice="1").knows(named)
+
+
+@pytest.mark.parametrize("changed", ["removed", "passcode", "nothing"])
+async def test_accounts_that_change_while_a_passcode_is_hashed(changed: str) -> None:
+    checker = SlowChecker()
+    subject = authenticator(Accounts(UserBook({"alice": "x"}), checker))
+    results: list[tuple[str, str]] = []
+    after = {"removed": accounts(), "passcode": accounts(alice="y"), "nothing": accounts(alice="x")}
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(logs_in, subject, "alice", "x", FAR, results)
+        await wait_all_tasks_blocked(0.05)
+        subject.accounts = after[changed]
+        checker.gate.release()
+    assert results == [("alice", "in" if changed == "nothing" else "authentication-failed")]
+
+
+@pytest.mark.parametrize(
+    ("anonymous", "known"),
+    [("always", [True, True]), ("loopback", [True, False]), ("never", [False, False])],
+)
+async def test_clients_without_a_login_are_known_by_where_they_are(
+    anonymous: str, known: list[bool]
+) -> None:
+    subject = authenticator(Accounts(), anonymous="always")
+    here, there = [await subject.identify((), Guest(is_loopback=each)) for each in (True, False)]
+    subject.options = SecurityOptions(anonymous=anonymous)
+    assert [subject.knows(here), subject.knows(there)] == known
 
 
 def test_accounts_from_files(tmp_path: Path) -> None:

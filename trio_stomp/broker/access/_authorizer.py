@@ -52,7 +52,10 @@ class Authorizer:
     revoked: int = 0
     """Scheduled messages and wills whose owner may no longer send them."""
     changes: int = 0
-    """The generation of rules and users, counted up at each change."""
+    """The generation of rules and users, counted up at each change. It travels with what is judged
+    outside the core, which is judged again here if there was a change meanwhile."""
+    is_known: Callable[[Identity], bool] = _exists
+    """Returns whether the credentials that proved an identity are still valid."""
     exists: Callable[[Identity], bool] = _exists
     """Returns whether a user still exists, as far as is known."""
     unjudged: dict[Client, None] = field(factory=dict)
@@ -65,6 +68,21 @@ class Authorizer:
         rules = self.rules
         client.rights = rules.rights(client.identity) if rules is not None else None
         client.quota = self.quotas.of(client)
+
+    def check_login(self, identity: Identity, generation: int) -> None:
+        """Check an identity that was authenticated in an earlier generation."""
+        if generation != self.changes and not self.is_known(identity):
+            raise _changed_users()
+
+    def check_operator(self, identity: Identity, rights: Iterable[tuple[Action, str]]) -> None:
+        """Check a user whose request has begun, and its rights, by the current users and rules."""
+        self.check_login(identity, -1)
+        if self.rules is not None:
+            operator = Client("", NullOutbox(), user=identity.name, identity=identity)
+            mine = self.rules.rights(identity)
+            for action, name in rights:
+                if not mine.allows(action, name):
+                    raise self._denied(operator, action, name)
 
     def check_send(self, client: Client, plan: SendPlan) -> None:
         """Check a SEND to all destinations of a plan."""
@@ -179,7 +197,7 @@ class Authorizer:
         """
         for client in list(self.unjudged):
             self.judge(client)  # finish the previous change: ``is_known`` differs
-        self.rules = rules
+        self.rules, self.is_known = rules, is_known
         self.changes += 1
         present = list(clients)
         self.unjudged = dict.fromkeys(present)
@@ -187,12 +205,7 @@ class Authorizer:
         def judge(client: Client) -> None:
             self.admit(client)
             if not is_known(client.identity):
-                error = ProtocolError(
-                    "authentication-failed",
-                    "the operator has changed the users; log in again",
-                    reason=CloseReason.AUTHENTICATION_FAILED,
-                )
-                host.refuse(client, error, self.turns.now)
+                host.refuse(client, _changed_users(), self.turns.now)
 
         self._judge = judge
         for client in present:
@@ -294,6 +307,14 @@ class Authorizer:
             f"{user[:60]} may not {action.value} {name[:80]}; the operator's rules can allow it",
             reason=CloseReason.NOT_AUTHORIZED,
         )
+
+
+def _changed_users() -> ProtocolError:
+    return ProtocolError(
+        "authentication-failed",
+        "the operator has changed the users; log in again",
+        reason=CloseReason.AUTHENTICATION_FAILED,
+    )
 
 
 def _of_durable(
