@@ -77,12 +77,24 @@ class Authorizer:
     def check_operator(self, identity: Identity, rights: Iterable[tuple[Action, str]]) -> None:
         """Check a user whose request has begun, and its rights, by the current users and rules."""
         self.check_login(identity, -1)
-        if self.rules is not None:
-            operator = Client("", NullOutbox(), user=identity.name, identity=identity)
-            mine = self.rules.rights(identity)
-            for action, name in rights:
-                if not mine.allows(action, name):
-                    raise self._denied(operator, action, name)
+        for action, name in rights:
+            lacks = self.lacks(identity, action, name)
+            if lacks is not None:
+                operator = Client("", NullOutbox(), user=identity.name, identity=identity)
+                raise self._denied(operator, lacks, name)
+
+    def lacks(self, identity: Identity, action: Action, name: str) -> Action | None:
+        """Return the right that a user lacks for a part of an operation, or None.
+
+        To send to a queue that is not there makes it, as for a client.
+        """
+        if self.rules is None:
+            return None
+        rights = self.rules.rights(identity)
+        if not rights.allows(action, name):
+            return action
+        is_new = action is Action.SEND and classify(name) is Kind.QUEUE and self._is_new(name)
+        return Action.CREATE if is_new and not rights.allows(Action.CREATE, name) else None
 
     def check_send(self, client: Client, plan: SendPlan) -> None:
         """Check a SEND to all destinations of a plan."""
@@ -108,8 +120,8 @@ class Authorizer:
         kind = classify(name)
         if kind is Kind.QUEUE:
             self._check_new_queue(client, name)
-        elif kind is Kind.STREAM or (kind is Kind.DIAG and options is not None):
-            # A request: the broker sends its answer to ``reply-to``.
+        elif kind in (Kind.STREAM, Kind.DIAG):
+            # A request: the broker sends its answer to ``reply-to``, on which the decision depends.
             for reply_to in resolve(options.reply_to, self.dialect) if options is not None else ():
                 self._need(client, Action.SEND, reply_to)
         else:
@@ -269,8 +281,12 @@ class Authorizer:
         self._need(client, Action.MONITOR, QUESTIONS)
 
     def _check_new_queue(self, client: Client, name: str) -> None:
-        if not (name.startswith(PRIVATE_QUEUE) or self.is_there(name)):
+        if self._is_new(name):
             self._need(client, Action.CREATE, name)
+
+    def _is_new(self, name: str) -> bool:
+        """Return whether the use of a queue would make it."""
+        return not (name.startswith(PRIVATE_QUEUE) or self.is_there(name))
 
     def _need(
         self, client: Client, action: Action, name: str, pattern: Pattern | None = None

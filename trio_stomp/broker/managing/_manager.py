@@ -177,13 +177,11 @@ class Manager:
         Raises:
           ProtocolError: There is no such queue, or the selector is invalid.
         """
-        rules = self.authorizer.rules
-        rights = rules.rights(identity) if rules is not None else None
         retry = Retry(
             Mover(self.queues, self.publisher),
             to,
             resolve=self.resolve,
-            may_send=lambda name: rights is None or rights.allows(Action.SEND, name),
+            may_send=lambda name: self.authorizer.lacks(identity, Action.SEND, name) is None,
         )
         return self._begin(choice, retry.act, claims=True), retry
 
