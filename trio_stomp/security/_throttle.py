@@ -235,6 +235,15 @@ def address_key(remote: str) -> tuple[str, bool]:
     return (f"{int(address) >> 64:x}/64" if address.version == 6 else str(address)), False
 
 
+def networks_of(remote: str) -> tuple[str, ...]:
+    """Return the networks whose clients a limit counts together, the narrowest first.
+
+    An IPv6 /48 is as easy to get as the /64 in it, so both count.
+    """
+    site = _site_of(remote)
+    return (address_key(remote)[0], *([site] if site is not None else ()))
+
+
 def _address_of(remote: str) -> tuple[IPv4Address | IPv6Address | None, bool]:
     """Return the IP address of a wire's ``remote``, and whether it is on this machine."""
     try:
@@ -262,7 +271,7 @@ def _networks_of(remote: str) -> tuple[str, str]:
 def _site_of(remote: str) -> str | None:
     """Return the /48 of an IPv6 address, which is as easy to get as a /64."""
     name = _networks_of(remote)[1]
-    return name if name.startswith("6:") else None
+    return f"{name.removeprefix('6:')}/48" if name.startswith("6:") else None
 
 
 def _login_digest(login: str) -> bytes:

@@ -30,7 +30,7 @@ from trio_stomp.broker import (
     internal_error,
 )
 from trio_stomp.protocol import Codecs, ServerSession
-from trio_stomp.security import Accounts, Authenticator, address_key
+from trio_stomp.security import Accounts, Authenticator, networks_of
 from trio_stomp.server._accepting import Door, accept_from
 from trio_stomp.server._admission import Admission
 from trio_stomp.server._alarm import Alarm
@@ -339,7 +339,7 @@ class Server:
             on_pause=connection.reader.pause,
         )
         client = Client(session_id, outbox, wire.remote)
-        client.network = "" if wire.is_loopback else address_key(wire.remote)[0]
+        client.network = "" if wire.is_loopback else networks_of(wire.remote)[-1]
         session.quota_of = client.charged
         connection.join(client, outbox)
         self.outboxes.touched.add(outbox)
