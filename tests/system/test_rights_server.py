@@ -82,3 +82,29 @@ async def test_a_move_to_a_new_queue_makes_it_as_a_send_does(tmp_path: Path) -> 
         as_admin = basic("admin", "admin")
         reply = await api.ask("POST", "move?queue=/queue/from&to=/queue/new", as_admin)
         assert reply.json["moved"] == 1
+
+
+async def test_a_durable_subscription_of_another_user_is_as_none(tmp_path: Path) -> None:
+    rules = '[[rule]]\nallow = ["receive", "create"]\nto = "/topic/**"\nuser = ["ann", "bob"]\n'
+    name = {"durable-subscription-name": "d", "client-id": "c"}
+    async with ruled(tmp_path, rules) as broker:
+        bob = await broker.connect({**login("bob"), "client-id": "c"})
+        await bob.subscribe("/topic/confidential", "x", name)
+        texts = []
+        for each in ("d", "other"):
+            ann = await broker.connect({**login("ann"), "client-id": "c"})
+            headers = {"id": "x", **name, "durable-subscription-name": each}
+            await ann.send("UNSUBSCRIBE", headers)
+            error = await ann.expect_error("unknown-subscription")
+            texts.append(error["message"].replace(repr(each), "NAME"))
+        assert texts[0] == texts[1]
+        replies = [
+            await Interface(broker).ask("POST", f"end?name={each}", basic("ann", "ann"))
+            for each in ("d", "other")
+        ]
+        assert [each.status for each in replies] == [404, 404]
+        assert "confidential" not in replies[0].text
+        admin = await Interface(broker).ask(
+            "POST", "end?name=d&client_id=c", basic("admin", "admin")
+        )
+        assert admin.json["ended"] == 1

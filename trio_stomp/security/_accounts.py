@@ -77,6 +77,12 @@ class Accounts:
             found += warnings(passwd_file, self.users)
             if not self.users.users:
                 found += (f"{passwd_file}: has no users, so no client can log in with a passcode",)
+            if self.checker is not None and self.checker.odd:
+                found += (
+                    f"{passwd_file}: {self.checker.odd} of {len(self.users.users)} users have"
+                    " hashes with other parameters than most: the time of a failed login tells"
+                    " that they exist; renew them: python -m trio_stomp passwd add --replace",
+                )
         return found
 
     def certified(self, names: tuple[str, ...]) -> Identity | None:

@@ -4,6 +4,7 @@ import threading
 from pathlib import Path
 from typing import cast
 
+import argon2
 import pytest
 import trio
 from attrs import define
@@ -529,5 +530,9 @@ def test_accounts_from_files(tmp_path: Path) -> None:
     empty = Accounts.read(options, "off", {})
     assert empty.exist, "a file without users lets nobody in, rather than everybody"
     assert "no client can log in" in empty.warnings(options)[0]
+    hashes = [argon2.PasswordHasher(cost, 8, 1).hash("x") for cost in (1, 1, 2)]
+    save(users, "".join(f"user{number}:{each}\n" for number, each in enumerate(hashes)))
+    (warning,) = Accounts.read(options, "off", {}).warnings(options)
+    assert "1 of 3 users have hashes with other parameters than most" in warning
     assert not Accounts.read(SecurityOptions(), "off", {}).exist
     assert Accounts().warnings(SecurityOptions()) == ()

@@ -390,3 +390,11 @@ def test_decision_without_a_hash_is_immediate(hasher: CountingHasher) -> None:
     plain = PasscodeChecker(UserBook({"bob": "plain"}))
     assert plain.recalls("bob", "plain")
     assert not plain.recalls("bob", "other")
+
+
+def test_hashes_that_take_another_time_than_most_are_counted(hasher: CountingHasher) -> None:
+    dear = argon2.PasswordHasher(time_cost=2, memory_cost=8, parallelism=1).hash("x")
+    users = {"a": hasher.hash("x"), "b": hasher.hash("y"), "c": "plain"}
+    assert PasscodeChecker(UserBook(users), hasher).odd == 0
+    assert PasscodeChecker(UserBook({**users, "d": dear}), hasher).odd == 1
+    assert PasscodeChecker(UserBook({"c": "plain"})).odd == 0
