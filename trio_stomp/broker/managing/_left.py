@@ -75,10 +75,15 @@ class LeftManager:
 
     def may_cancel(self, identity: Identity) -> "Callable[[Scheduled], bool]":
         """Return a function that tells whether a user may cancel scheduled messages."""
-        scheduler, client = self.requests.scheduler, self._client(identity)
-        if self.authorizer.allows_at_diag(identity, Action.ADMIN):
-            return lambda _item: True
-        return lambda item: self.authorizer.may_end(client, item.owner, scheduler.names(item))
+        scheduler, authorizer = self.requests.scheduler, self.authorizer
+        client = self._client(identity)
+
+        def may_cancel(item: "Scheduled") -> bool:
+            authorizer.admit(client)  # the rules may change while it goes on
+            is_admin = authorizer.allows_at_diag(identity, Action.ADMIN)
+            return is_admin or authorizer.may_end(client, item.owner, scheduler.names(item))
+
+        return may_cancel
 
     def may_end_durable(self, identity: Identity) -> "Callable[[Binding], bool]":
         """Return a function that tells whether a user may end a durable subscription.

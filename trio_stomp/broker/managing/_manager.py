@@ -229,9 +229,7 @@ class Manager:
           run: The SEND, which requests a RECEIPT.
           identity: The user.
         """
-        sending = Sending(run, self.core)
-        sending.admit(self.authorizer, identity)
-        return sending
+        return Sending(run, self.core, self.authorizer, identity)
 
     def create(self, name: str, user: str = "") -> Task:
         """Begin to create a queue that stays until it is deleted, also over restarts.
