@@ -47,6 +47,22 @@ async def test_a_question_that_is_allowed_says_nothing_of_where_its_answer_may_g
         assert await admin.fence() == []
 
 
+async def test_an_answer_goes_where_its_asker_may_send(tmp_path: Path) -> None:
+    rules = '[[rule]]\nallow = "monitor"\nto = ["DIAG", "DIAG/**"]\nuser = "ann"\n'
+    rules += '[[rule]]\nallow = "send"\nto = "**"\nuser = "ann"\n'
+    rules += '[[rule]]\nallow = "create"\nto = "/temp-queue/**"\nuser = "ann"\n'
+    async with ruled(tmp_path, rules) as broker:
+        # A new queue needs the right create, as for a SEND of hers, and a trace needs admin.
+        for reply_to in ("/queue/new", "DIAG/trace"):
+            ann = await broker.connect(login("ann"))
+            await ann.send("SEND", {"destination": "DIAG/explain", "reply-to": reply_to}, b"1-1")
+            await ann.expect_error("not-authorized")
+        ann = await broker.connect(login("ann"))
+        headers = {"destination": "DIAG/explain", "reply-to": "/temp-queue/mine", "receipt": "r"}
+        await ann.send("SEND", headers, b"1-1")
+        await ann.receive_until_receipt("r")
+
+
 async def test_browsing_makes_no_queue(tmp_path: Path) -> None:
     rules = '[[rule]]\nallow = ["send", "receive", "browse"]\nto = "/queue/**"\nuser = "ann"\n'
     rules += '[[rule]]\nallow = ["send", "browse", "create"]\nto = "/queue/**"\nuser = "bob"\n'

@@ -123,7 +123,7 @@ class Authorizer:
         elif kind in (Kind.STREAM, Kind.DIAG):
             # A request: the broker sends its answer to ``reply-to``, on which the decision depends.
             for reply_to in resolve(options.reply_to, self.dialect) if options is not None else ():
-                self._need(client, Action.SEND, reply_to)
+                self._check_send_to(client, reply_to, None)
         else:
             assert client.rights is not None
             client.rights.allowed_names.add(name)
