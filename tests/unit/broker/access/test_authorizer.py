@@ -12,7 +12,7 @@ from attrs import frozen
 
 from tests.support.core import VERSIONS, Actor, Core, Peer, run_of, texts
 from tests.support.durable_fakes import DurableBench
-from trio_stomp.base._errors import CloseReason
+from trio_stomp.base._errors import CloseReason, ProtocolError
 from trio_stomp.base._identity import ANONYMOUS, Identity
 from trio_stomp.broker import AccessRules, BrokerPolicies, DestinationPolicy, built_in_rules
 from trio_stomp.broker.rules._rights import MAX_CACHED_CHARS
@@ -551,6 +551,41 @@ def test_client_of_a_removed_user_is_disconnected() -> None:
     assert alice.error().get("code") == "authentication-failed"
     assert alice.outbox.closed is CloseReason.AUTHENTICATION_FAILED
     assert bob.frames("ERROR") == []
+
+
+@pytest.mark.parametrize("is_known", [False, True])
+@pytest.mark.parametrize("generation", [0, 1])
+def test_who_was_authenticated_before_a_change_is_judged_again(
+    generation: int, is_known: bool
+) -> None:
+    core = DurableBench()
+    rules = rules_for(frozenset(Action))
+    core.broker.use_rules(rules, lambda each: is_known or each.name != "alice", core.now)
+    actor = core.actor()
+    actor.does(Opened(VERSIONS["1.2"], NO_HEARTBEATS, (), ALICE, generation))
+    actor.sends("/topic/a", "x")
+    is_in = is_known or generation == core.broker.authorizer.changes
+    assert core.broker.publisher.received == is_in
+    codes = [frame.get("code") for frame in actor.writes() if frame.command == "ERROR"]
+    assert codes == [] if is_in else ["authentication-failed"]
+
+
+def test_operators_are_judged_in_each_step() -> None:
+    core = Core(rules=rules_for(frozenset({SEND, RECEIVE}), "/queue/*"))
+    authorizer = core.broker.authorizer
+    authorizer.check_operator(ALICE, [(RECEIVE, "/queue/a")])
+    for rights in ([(RECEIVE, "/topic/a")], [(RECEIVE, "/queue/a"), (ADMIN, "DIAG")]):
+        with pytest.raises(ProtocolError, match="alice may not") as caught:
+            authorizer.check_operator(ALICE, rights)
+        assert caught.value.code == "not-authorized"
+    with pytest.raises(ProtocolError, match="may not create /queue/new"):
+        authorizer.check_operator(ALICE, [(SEND, "/queue/new")])
+    core.reader("/queue/new", identity=Identity("bob"))
+    core.broker.use_rules(core.rules, lambda identity: False, core.now)
+    with pytest.raises(ProtocolError, match="log in again"):
+        authorizer.check_operator(ALICE, [])
+    core.broker.use_rules(None, lambda identity: True, core.now)
+    authorizer.check_operator(ALICE, [(ADMIN, "DIAG")])
 
 
 def test_rules_that_are_taken_away_free_everybody() -> None:
