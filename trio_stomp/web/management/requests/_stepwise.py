@@ -76,7 +76,7 @@ class Stepwise(Generic[T]):
         try:
             await self._drive(operation, act, answering)
         except ProtocolError as error:
-            operation.problem = error  # the user or a right has gone meanwhile
+            operation.problem = error.without_traceback()  # the user or a right has gone
         finally:
             self.server.dispatcher.call_soon(partial(self._end, operation, identity.name))
         if operation.problem is None:
