@@ -317,3 +317,26 @@ async def test_a_reload_that_takes_nothing_away_stops_nothing(
         await entrance(scene)
         bodies = [frame.body for frame in await root.fence()]
     assert BODY in bodies
+
+
+async def test_an_operation_ends_with_the_token_that_it_came_with(tmp_path: Path) -> None:
+    scene = Scene(tmp_path, "")
+    options = {**scene.write(), "tls_client_crl": "", "max_token_session_s": 0.1}
+    async with served(**options) as broker:
+        root = await broker.connect(ROOT)
+        for _ in range(MOVED):
+            await root.send("SEND", {"destination": SOURCE}, b"x")
+        await root.fence()
+        claims = {"sub": "alice", "exp": time.time() + 600}
+        text = jwt.encode(claims, secret("one"), "HS256")
+        stream = await broker.stream()
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(_operation, "STEP_S", 0.0)
+            patch.setattr(_operation, "PIECE", 1)
+            head = f"POST /api/v1/move?queue={SOURCE}&to={TARGET} HTTP/1.1\r\nHost: 127.0.0.1\r\n"
+            await stream.send_all(f"{head}Authorization: Bearer {text}\r\n\r\n".encode())
+            time.sleep(0.4)  # noqa: ASYNC251  # the broker, too, is late
+            answer = await _read(stream)
+        await trio.aclose_forcefully(stream)
+    assert b" 401 " in answer
+    assert b'"code": "authentication-failed"' in answer

@@ -127,7 +127,7 @@ class Authenticator:
         """Return whether what proved an identity would be accepted again."""
         if not identity.method:
             return self.lets_anonymous(is_loopback=not identity.key)
-        return self.accounts.knows(identity)
+        return identity.expires_at > self.wall_s() and self.accounts.knows(identity)
 
     def exposure(self, visitor: Visitor) -> ProtocolError | None:
         """Return the error for credentials over an unencrypted connection, or None if allowed."""

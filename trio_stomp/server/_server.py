@@ -149,6 +149,7 @@ class Server:
         self.broker = broker
         broker.turns.clock = trio.current_time
         broker.authorizer.exists = self.authenticator.exists
+        broker.authorizer.is_known = self.authenticator.knows
         self.diagnostics = diagnostics
         self.dispatcher = Dispatcher(
             broker,

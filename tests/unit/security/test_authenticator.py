@@ -490,6 +490,16 @@ def test_tokens_and_certificates_after_a_change_of_the_files() -> None:
     assert not accounts(alice="1").knows(named)
 
 
+async def test_a_token_that_has_expired_is_known_no_more() -> None:
+    subject = authenticator(Accounts(tokens=as_verifier(FakeTokens())))
+    now_s = 1e9
+    subject.wall_s = lambda: now_s
+    identity = await subject.identify((("Authorization", "Bearer good"),), Guest())
+    assert subject.knows(identity)
+    now_s = identity.expires_at
+    assert not subject.knows(identity)
+
+
 @pytest.mark.parametrize("changed", ["removed", "passcode", "nothing"])
 async def test_accounts_that_change_while_a_passcode_is_hashed(changed: str) -> None:
     checker = SlowChecker()

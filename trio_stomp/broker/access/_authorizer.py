@@ -328,7 +328,7 @@ class Authorizer:
 def _changed_users() -> ProtocolError:
     return ProtocolError(
         "authentication-failed",
-        "the operator has changed the users; log in again",
+        "the login has expired, or the operator has changed the users; log in again",
         reason=CloseReason.AUTHENTICATION_FAILED,
     )
 
