@@ -50,7 +50,7 @@ class Authorizer:
     rules: AccessRules | None = None
     denied: int = 0
     revoked: int = 0
-    """Scheduled messages and wills whose owner may no longer send them."""
+    """Scheduled messages and last values whose owner may no longer send them."""
     changes: int = 0
     """The generation of rules and users, counted up at each change. It travels with what is judged
     outside the core, which is judged again here if there was a change meanwhile."""
@@ -129,7 +129,7 @@ class Authorizer:
             client.rights.allowed_names.add(name)
 
     def lets_send(self, owner: Identity | None, plan: SendPlan, count: int) -> bool:
-        """Return whether the owner of scheduled messages or wills may send them now.
+        """Return whether the owner of scheduled messages or last values may send them now.
 
         A refusal is recorded as an event and counted.
 
