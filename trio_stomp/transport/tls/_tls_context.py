@@ -104,11 +104,15 @@ class TlsBox:
       certificate, key, client_crl, others: as
         ``make_server_context``.
 
+    Attributes:
+      revoked: Keys (``certificate_key``) of the client certificates that are revoked now. A
+        handshake that began before the last reload does not know all of them.
+
     Raises:
       OptionError: a file cannot be used.
     """
 
-    __slots__ = ("_client_crl", "_files", "_load", "context")
+    __slots__ = ("_client_crl", "_files", "_load", "context", "revoked")
 
     def __init__(
         self, certificate: str, key: str = "", *, client_crl: str = "", **others: str
@@ -118,7 +122,7 @@ class TlsBox:
         self._load: Callable[[], ssl.SSLContext] = partial(
             make_server_context, certificate, key, client_crl=client_crl, **others
         )
-        self.context = self._load()
+        self.context, self.revoked = self._load(), frozenset[str]()
 
     @classmethod
     def over(cls, context: ssl.SSLContext) -> "TlsBox":
@@ -136,7 +140,7 @@ class TlsBox:
             ) from None
         box = cls.__new__(cls)
         box._files, box._load, box.context = ("", ""), lambda: context, context
-        box._client_crl = ""
+        box._client_crl, box.revoked = "", frozenset()
         return box
 
     def load(self) -> ssl.SSLContext:
@@ -155,7 +159,7 @@ class TlsBox:
         """
         self.context = self._load()
 
-    def revoked(self) -> frozenset[str]:
+    def read_revoked(self) -> frozenset[str]:
         """Read and return the keys (``certificate_key``) of revoked client certificates.
 
         Raises:
@@ -315,7 +319,7 @@ def _key_warnings(key: str) -> list[str]:
 def _date_warnings(certificate: str, wall_s: float) -> list[str]:
     try:
         with open(certificate, encoding="latin-1") as file:
-            begin_s, end_s = _validity(_first_certificate(file.read()))
+            begin_s, end_s = validity(_first_certificate(file.read()))
     except (OSError, ValueError, IndexError):
         return []  # OpenSSL could read it
     name = f"{certificate} (tls_cert)"
@@ -336,7 +340,7 @@ def _first_certificate(text: str) -> bytes:
     return binascii.a2b_base64(body)
 
 
-def _validity(certificate: bytes) -> tuple[float, float]:
+def validity(certificate: bytes) -> tuple[float, float]:
     """Return begin and end of a certificate's validity (RFC 5280 section 4.1), in s since 1970.
 
     The ``ssl`` module reports these of peers' certificates only, and ``cryptography`` is optional.

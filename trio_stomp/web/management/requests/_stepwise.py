@@ -5,7 +5,7 @@ An operation is a task of the connection that requested it, and ends when the co
 result; otherwise it is the result.
 """
 
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from functools import partial
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
@@ -70,21 +70,23 @@ class Stepwise(Generic[T]):
 
     async def run(self, identity: "Identity", send: "Send", body: bytes = b"") -> None:
         """Implement ``WebOperation.run``."""
-        dispatcher = self.server.dispatcher
+        act = partial(self.server.act, identity, self.rights)
         answering = Answering.to(self.query.request, send)
         try:
             given: object = body
             if self.parse is not bytes:
                 given = await trio.to_thread.run_sync(self.parse, body)
-            operation = await dispatcher.call(lambda _now: self.begin(identity, given))
+            operation = await act(lambda _now: self.begin(identity, given))
         except ProtocolError as error:
             raise as_http(error) from None
         try:
-            await self._drive(operation, answering)
+            await self._drive(operation, act, answering)
+        except ProtocolError as error:
+            operation.problem = error.without_traceback()  # the user or a right has gone
         finally:
             if self.items is not None:
                 self.items.charge(0)
-            dispatcher.call_soon(partial(self._end, operation, identity.name))
+            self.server.dispatcher.call_soon(partial(self._end, operation, identity.name))
         if operation.problem is None:
             name = self.items.name if self.items is not None else ""
             await answering.end(self.result(operation), name=name)
@@ -93,13 +95,18 @@ class Stepwise(Generic[T]):
             record = {**self.result(operation), "error": why.text, "code": why.code}
             await answering.end(record, why.status)
 
-    async def _drive(self, operation: T, answering: Answering) -> None:
+    async def _drive(
+        self,
+        operation: T,
+        act: Callable[[Callable[[float], Step]], Awaitable[Step]],
+        answering: Answering,
+    ) -> None:
         """Take steps until the operation is done and stored."""
         told_at = trio.current_time()
         while True:
             woken = trio.Event()
             operation.woken = woken.set
-            step, items = await self.server.dispatcher.call(operation.step), self.items
+            step, items = await act(operation.step), self.items
             if items is not None:
                 await items.write(answering)
             if step is Step.DONE or (items is not None and items.is_full):
