@@ -105,8 +105,7 @@ class Broker(BrokerAssembly):
         self.monitor = Monitor(self.destinations, self.turns, self.publish)
         self.answers.explain, self.answers.read = self.explainer.explain, self.explainer.read
         self.answers.send, self.manager.core = self._send_answer, self
-        self.answers.read_trace = self.tracer.read
-        ask = self.tracer.ask
+        ask, self.answers.read_trace = self.tracer.ask, self.tracer.read
         self.answers.trace = lambda text, check: ask(text, check, self.event_history.now)
 
     # For the dispatcher.

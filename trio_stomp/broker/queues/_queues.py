@@ -48,10 +48,6 @@ MIN_WATCHED = 16
 """Runs of deliveries watched for a consumer before acknowledged ones are removed."""
 
 
-def _always() -> bool:
-    return True
-
-
 class TakesBack(Protocol):
     """Returns messages from consumers to queues. Implemented by ``Acknowledger``."""
 
@@ -76,7 +72,7 @@ class QueueBook:
     """Sends a dead letter to a destination other than a queue. Set by the broker."""
     storage: "Storage | None" = None
     """The storage of durable messages, if there is a store."""
-    may_hand_out: Callable[[], bool] = _always
+    may_hand_out: Callable[[], bool] = lambda: True
     """Whether this broker owns the queues. A node of a cluster may not own them for a while."""
     dead_letter_counts: DeadLetterCounts = field(factory=DeadLetterCounts)
     event_history: EventHistory | None = None
@@ -182,10 +178,8 @@ class QueueBook:
 
     def want(self, consumer: Consumer) -> None:
         """Schedule the hand-out of the queues of ``consumer``, in turn. It gains credit."""
-        if len(consumer.queues) == 1:
-            self.mark(next(iter(consumer.queues)))
-        else:
-            self.wildcard_queues.search(consumer)
+        is_one = len(consumer.queues) == 1
+        self.mark(*consumer.queues) if is_one else self.wildcard_queues.search(consumer)
 
     def end(self, name: str, now: float) -> None:
         """Remove a queue with its messages."""
