@@ -178,8 +178,10 @@ class QueueBook:
 
     def want(self, consumer: Consumer) -> None:
         """Schedule the hand-out of the queues of ``consumer``, in turn. It gains credit."""
-        is_one = len(consumer.queues) == 1
-        self.mark(*consumer.queues) if is_one else self.wildcard_queues.search(consumer)
+        if len(consumer.queues) == 1:
+            self.mark(next(iter(consumer.queues)))
+        else:
+            self.wildcard_queues.search(consumer)
 
     def end(self, name: str, now: float) -> None:
         """Remove a queue with its messages."""
