@@ -245,7 +245,7 @@ def test_browsed_message_with_an_unknown_end(core: Core) -> None:
     core.broker.queues.end("/queue/q", core.now)
     core.turn()
     known = facts(core, ids(browser)[0])
-    assert known[0] == "it did not arrive: purged by the end of its queue"
+    assert known[0] == "it did not arrive: queue-ended"
     core.broker.event_history.trouble.clear()
     assert facts(core, ids(browser)[0])[0] == "it waits in its queue, as far as known"
     core.broker.queues.open("/queue/q")
