@@ -255,6 +255,15 @@ def test_browsed_message_with_an_unknown_end(core: Core) -> None:
     ]
 
 
+def test_messages_of_a_queue_that_ends_are_counted_without_a_history_too() -> None:
+    core = Core(BrokerPolicies(explain_events=0))
+    core.peer().sends("/queue/q", "a")
+    destination = core.broker.destinations.open("/queue/q")
+    core.broker.queues.end("/queue/q", core.now)
+    core.turn()
+    assert destination.dropped == 1
+
+
 def test_a_message_that_expired_before_anybody_took_it() -> None:
     core = Core(book={"/queue/q": DestinationPolicy(ttl_ms=5000)})
     sender, browser = core.peer(), core.peer()
