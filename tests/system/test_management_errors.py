@@ -212,7 +212,8 @@ async def test_each_declared_code_is_answered(
             await check(long, broker, ALICE)
         connections = (await Interface(broker).ask("GET", "connections", ALICE)).json["connections"]
         monkeypatch.setitem(GOOD, "session", connections[0]["session_id"])
-        monkeypatch.setattr(WebShare, "limit_bytes", -2)
+        monkeypatch.setattr(WebShare, "limit_bytes", 0)
+        monkeypatch.setattr(f"{WebShare.__module__}.OPERATIONS_AT_ONCE", 0)
         await check(busy, broker, ALICE)
         monkeypatch.undo()
     async with served(max_memory_bytes=2 * 1024 * 1024) as broker:

@@ -33,6 +33,9 @@ def test_each_user_may_have_half_of_what_others_leave(share: WebShare) -> None:
     with pytest.raises(HttpError, match="no room"):
         share.check("bob", 1)
     share.check("carol", MIB)
+    share.charge("dave", 99 * MIB)  # what is sent already is not checked
+    share.check("carol", 0)
+    share.charge("dave", -99 * MIB)
     assert (share.held_bytes, share.memory.used_bytes) == (6 * MIB, 6 * MIB)
     share.charge("alice", -4 * MIB)
     share.charge("bob", -2 * MIB)

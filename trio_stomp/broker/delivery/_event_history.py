@@ -44,6 +44,7 @@ class LossReason(StrEnum):
     QUEUE_FULL = "queue-full"
     UNWANTED = "unwanted"
     PURGED = "purged"
+    QUEUE_ENDED = "queue-ended"
     MOVED = "moved"
 
 

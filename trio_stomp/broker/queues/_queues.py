@@ -208,11 +208,10 @@ class QueueBook:
             self.wildcard_queues.names.discard(destination.name)
 
     def _lose(self, message: Message, _now: float) -> None:
-        destination = message.publication.destination
+        destination, at = message.publication.destination, (message.number, 1)
         destination.dropped += 1
         if self.event_history is not None:
-            at, rule = (message.number, 1), "the end of its queue"
-            self.event_history.lost(LossReason.PURGED, destination.name, numbers=at, rule=rule)
+            self.event_history.lost(LossReason.QUEUE_ENDED, destination.name, numbers=at)
 
     @property
     def accepted(self) -> int:
@@ -394,8 +393,7 @@ class QueueBook:
         """Make a message a dead letter, if policy and room allow it. Return whether it is one."""
         self.dead_letter_counts.failed[reason] += 1
         if self.event_history is not None:
-            at = (message.number, 1)
-            rule = self._rule_of(queue, message, reason)
+            at, rule = (message.number, 1), self._rule_of(queue, message, reason)
             self.event_history.lost(reason.value, queue.name, numbers=at, rule=rule)
         name = self._dead_letter_name(queue, reason)
         if name and name != queue.name and self._keep_dead(name, queue, message, reason, now):

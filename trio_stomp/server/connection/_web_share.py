@@ -54,7 +54,7 @@ class WebShare:
           HttpError: There is no room.
         """
         own = self._held.get(user, 0)
-        if own + size > (self.limit_bytes - self.held_bytes + own) // 2:
+        if size and own + size > (self.limit_bytes - self.held_bytes + own) // 2:
             raise HttpError(
                 503,
                 "there is no room for the request or its answer: read earlier answers, or ask for"

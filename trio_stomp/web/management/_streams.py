@@ -152,6 +152,7 @@ class StreamRequests:
             stream = self.manager.streams.find(name)
         except ProtocolError as error:
             raise as_http(error) from None
+        yield
         readers: list[StreamReader] = []
         for some in slices(list(self.server.broker.statistics().clients), LOOKS):
             for client in some:

@@ -245,7 +245,7 @@ def test_browsed_message_with_an_unknown_end(core: Core) -> None:
     core.broker.queues.end("/queue/q", core.now)
     core.turn()
     known = facts(core, ids(browser)[0])
-    assert known[0] == "it did not arrive: purged by the end of its queue"
+    assert known[0] == "it did not arrive: queue-ended"
     core.broker.event_history.trouble.clear()
     assert facts(core, ids(browser)[0])[0] == "it waits in its queue, as far as known"
     core.broker.queues.open("/queue/q")
@@ -253,6 +253,15 @@ def test_browsed_message_with_an_unknown_end(core: Core) -> None:
         "it has left its queue, and no delivery of it is known",
         "the queue has dropped 2 messages so far",
     ]
+
+
+def test_messages_of_a_queue_that_ends_are_counted_without_a_history_too() -> None:
+    core = Core(BrokerPolicies(explain_events=0))
+    core.peer().sends("/queue/q", "a")
+    destination = core.broker.destinations.open("/queue/q")
+    core.broker.queues.end("/queue/q", core.now)
+    core.turn()
+    assert destination.dropped == 1
 
 
 def test_a_message_that_expired_before_anybody_took_it() -> None:
