@@ -117,7 +117,7 @@ SMUGGLES = [
     Smuggle("length-swallows-a-frame", to_t(b"12345", length(6 + SIZE - 1)) + EVIL,
             (("/t", b"12345\0" + EVIL[:-1]),), covers="F27"),
     Smuggle("length-elsewhere-means-nothing",
-            b"UNSUBSCRIBE\nid:x\ncontent-length:99\n\n\0" + EVIL, (), "unknown-subscription",
+            b"COMMIT\ntransaction:x\ncontent-length:99\n\n\0" + EVIL, (), "unknown-transaction",
             covers="F30"),
     # Line ends.
     Smuggle("crlf-in-1.1", b"SEND\r\ndestination:/t\r\n\r\nx\0" + EVIL, (),
