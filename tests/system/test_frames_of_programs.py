@@ -170,14 +170,15 @@ async def test_a_text_comes_as_a_text(dialect: str, to: str) -> None:
             assert message.get("content-length") == ("4" if dialect == "native" else length)
 
 
-async def test_a_reply_goes_where_activemq_says() -> None:
+@pytest.mark.parametrize("kind", ["queue", "topic"])
+async def test_a_reply_goes_where_activemq_says(kind: str) -> None:
     async with broker("activemq") as dial:
         asker, worker = await dial.connect(), await dial.connect()
-        await asker.subscribe("/temp-queue/x", "1")
+        await asker.subscribe(f"/temp-{kind}/x", "1")
         await worker.subscribe(Q)
-        await asker.send("SEND", {"destination": Q, "reply-to": "/temp-queue/x"}, b"?")
+        await asker.send("SEND", {"destination": Q, "reply-to": f"/temp-{kind}/x"}, b"?")
         reply_to = (await worker.receive())["reply-to"]
-        assert reply_to.startswith("/remote-temp-queue/")
+        assert reply_to.startswith(f"/remote-temp-{kind}/")
         await worker.publish(reply_to, b"!")
         assert (await asker.receive()).body == b"!"
 
@@ -194,6 +195,16 @@ async def test_the_second_subscribe_to_a_durable_subscription_replaces_the_first
         assert (again["subscription"], again.body) == ("2", b"1")
         await client.send("UNSUBSCRIBE", {"id": "2", **durable})
         assert await client.fence() == []
+
+
+async def test_activemq_refuses_a_durable_subscription_to_a_queue() -> None:
+    for dialect, command in (("activemq", "ERROR"), ("native", "RECEIPT")):
+        async with broker(dialect) as dial:
+            client = await dial.connect("1.2", {"client-id": "c"})
+            headers = {"activemq.subscriptionName": "d", "destination": Q, "id": "1"}
+            await client.send("SUBSCRIBE", {**headers, "receipt": "r"})
+            answer = await client.receive()
+            assert answer.command == command
 
 
 @pytest.mark.parametrize("name", [" /queue/x", "//queue/x", "\\queue\\x", "/queue:x"])

@@ -11,7 +11,7 @@ from attrs import frozen
 
 from trio_stomp.base import MAX_INTEGER, OptionError, ProtocolError
 from trio_stomp.broker.headers._error_texts import RABBITMQ_TEXTS, ErrorTexts
-from trio_stomp.broker.names import PRIVATE_QUEUE
+from trio_stomp.broker.names import PRIVATE_QUEUE, PRIVATE_TOPIC
 from trio_stomp.frames import Headers
 
 NATIVE = "native"
@@ -80,6 +80,8 @@ class Dialect:
       sender_header: The header that claims the identity of the sender, in lower case; "" = none.
       names_remotely: A ``reply-to`` to a temporary destination becomes ``/remote-temp-queue/…``;
         otherwise ``/reply-queue/…``.
+      durable_queue_is_error: A SUBSCRIBE to a queue with the name of a durable subscription is an
+        ERROR; otherwise the name has no effect.
       has_text_messages: A SEND without ``content-length`` is a text, and its MESSAGE has none;
         otherwise each MESSAGE with a body has one.
       refuses_false_sender: A false claim is an ERROR; otherwise it is removed.
@@ -108,6 +110,7 @@ class Dialect:
     sender_header: str = ""
     refuses_false_sender: bool = False
     names_remotely: bool = False
+    durable_queue_is_error: bool = False
     has_text_messages: bool = False
 
 
@@ -137,6 +140,7 @@ _DIALECTS: Final[Mapping[str, Dialect]] = {
             bare_is_queue=True,
             sender_header=_JMS_SENDER,
             names_remotely=True,
+            durable_queue_is_error=True,
             has_text_messages=True,
         ),
         Dialect(
@@ -347,7 +351,7 @@ def _exchange(name: str, rest: str) -> str:
 def _remote(name: str, rest: str) -> str:
     if not rest:
         raise _invalid_destination(name, "names no temporary destination")
-    return PRIVATE_QUEUE + rest
+    return (PRIVATE_TOPIC if name.startswith("/remote-temp-topic/") else PRIVATE_QUEUE) + rest
 
 
 def _dsub(name: str, rest: str) -> str:

@@ -117,7 +117,15 @@ def _durable(
     if dialect.destination_aliases and destination.startswith(DSUB):
         return "\0" + destination.removeprefix(DSUB)
     # Queues keep their messages anyway, so only topics have durable subscriptions.
-    return _durable_name(headers, client_id) if kind is Kind.TOPIC else ""
+    if kind is Kind.TOPIC:
+        return _durable_name(headers, client_id)
+    if dialect.durable_queue_is_error and any(name in DURABLE_NAMES for name, _ in headers):
+        raise ProtocolError(
+            "unsupported",
+            f"destination:{destination[:80]} is no topic, and only topics have durable"
+            " subscriptions; leave their name out: a queue keeps its messages anyway",
+        )
+    return ""
 
 
 def _durable_name(headers: Headers, client_id: str) -> str:

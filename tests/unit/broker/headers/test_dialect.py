@@ -80,7 +80,7 @@ def test_unknown_dialect_is_reported_with_the_known_ones() -> None:
         ("/exchange/amq.fanout/whatever", "/exchange/amq.fanout"),
         ("/exchange/amq.direct/k", "/exchange/amq.direct/k"),
         ("/remote-temp-queue/ID:1", "/reply-queue/ID:1"),
-        ("/remote-temp-topic/ID:1", "/reply-queue/ID:1"),
+        ("/remote-temp-topic/ID:1", "/reply-topic/ID:1"),
         ("/dsub/mine", "/dsub/mine"),
     ],
 )
