@@ -390,7 +390,7 @@ class Server:
           accounts: The new accounts.
           rules: The new rules; None = everything is allowed.
           apply: Makes the other changes, in that turn.
-          revoked: Keys of certificates whose connections must end.
+          revoked: Keys of certificates and authorities whose connections must end.
 
         Checkpoint: always. Cancel: the change is made nevertheless.
         """

@@ -192,9 +192,9 @@ class Connection:
         """End the connection if its certificate was revoked after the handshake.
 
         Args:
-          revoked: Keys of certificates.
+          revoked: Keys of certificates, and of authorities that are trusted no more.
         """
-        if self.link.certificate_key not in revoked:
+        if revoked.isdisjoint(self.link.certificate_keys):
             return
         error = ProtocolError(
             "authentication-failed",
