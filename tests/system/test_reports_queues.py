@@ -254,7 +254,19 @@ async def test_a_browser_of_dead_letters_sees_them_and_changes_nothing() -> None
             browser = await consumer(broker, DEAD, browser="true")
             assert (await browser.receive()).body == b"x"
             assert (await browser.receive())["browser"] == "end"
-        assert "redelivered" not in (await (await consumer(broker, DEAD)).receive()).headers
+        assert (await (await consumer(broker, DEAD)).receive()).get("redelivered") is None
+
+
+async def test_a_transaction_with_a_refused_frame_fails_as_a_whole() -> None:
+    """Artemis 5106: COMMIT was confirmed though a SEND of the transaction had failed."""
+    async with served(dialect="stompica") as broker:  # its ERRORs do not end the connection
+        client = await broker.connect({})
+        await client.send("BEGIN", {"transaction": "t"})
+        await client.publish(Q, b"good", headers={"transaction": "t"})
+        await client.publish(Q, b"bad", headers={"transaction": "t", "priority": "high"})
+        await client.send("COMMIT", {"transaction": "t", "receipt": "done"})
+        assert (await client.receive())["code"] == "invalid-header-value"
+        assert await is_quiet(await consumer(broker))
 
 
 async def test_a_refused_message_waits_for_its_time_over_a_reload() -> None:
