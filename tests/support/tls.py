@@ -2,11 +2,20 @@
 
 import ssl
 import tempfile
+from datetime import UTC, datetime, timedelta
 from functools import cache
 from pathlib import Path
 
 import trustme
 from attrs import frozen
+from cryptography import x509
+from cryptography.hazmat.primitives import hashes, serialization
+from cryptography.hazmat.primitives.asymmetric import ec
+
+from trio_stomp.transport.tls._revocation import certificate_keys
+
+NOW = datetime.now(UTC).replace(microsecond=0)
+DAY = timedelta(days=1)
 
 
 @frozen
@@ -49,3 +58,41 @@ def authority() -> Authority:
     made.ca.cert_pem.write_to_path(made.file)
     issue(made, Path(made.certificate))
     return made
+
+
+@frozen
+class Employee:
+    """An owner of a certificate."""
+
+    name: str
+    leaf: trustme.LeafCert
+
+    @classmethod
+    def of(cls, name: str, ca: trustme.CA) -> "Employee":
+        return cls(name, ca.issue_cert(f"{name}@clients.example", common_name=name))
+
+    @property
+    def certificate(self) -> x509.Certificate:
+        return x509.load_pem_x509_certificate(self.leaf.cert_chain_pems[0].bytes())
+
+    @property
+    def keys(self) -> frozenset[str]:
+        return certificate_keys(self.certificate.public_bytes(serialization.Encoding.DER))
+
+    def context(self) -> ssl.SSLContext:
+        context = ssl.create_default_context(cafile=authority().file)
+        self.leaf.configure_cert(context)
+        return context
+
+
+def revocation_list(ca: trustme.CA, *revoked: Employee, until: datetime = NOW + 7 * DAY) -> bytes:
+    """A revocation list, in PEM."""
+    signer = x509.load_pem_x509_certificate(ca.cert_pem.bytes())
+    key = serialization.load_pem_private_key(ca.private_key_pem.bytes(), None)
+    assert isinstance(key, ec.EllipticCurvePrivateKey)
+    made = x509.CertificateRevocationListBuilder().issuer_name(signer.subject)
+    made = made.last_update(NOW - 2 * DAY).next_update(until)
+    for each in revoked:
+        entry = x509.RevokedCertificateBuilder().serial_number(each.certificate.serial_number)
+        made = made.add_revoked_certificate(entry.revocation_date(NOW - DAY).build())
+    return made.sign(key, hashes.SHA256()).public_bytes(serialization.Encoding.PEM)

@@ -107,3 +107,33 @@ async def test_an_address_that_fills_the_memory_leaves_room_for_others() -> None
         for _ in range(5):
             await victim.publish("/queue/v", MUCH, receipt=True)
         await victim.disconnect()
+
+
+async def test_all_networks_of_an_ipv6_site_share_a_quota() -> None:
+    options = {"proxy_addresses": "127.0.0.1", "anonymous": "always", "insecure": True}
+    async with broker(**options) as handle:
+        for network in range(3):
+            header = proxy_line(f"2001:db8:1:{network}::1")
+            client = await enter(handle, proxied=header)
+            if network == 0:
+                assert "/48 that wait" in await fills(client, "/queue/m")
+            else:
+                await client.send("SEND", {"destination": "/queue/m", "receipt": "r"}, MUCH)
+                await client.expect_error("queue-full")
+        other = await enter(handle, proxied=proxy_line("2001:db8:2:1::1"))
+        await other.publish("/queue/v", MUCH, receipt=True)
+
+
+async def test_an_ipv6_site_does_not_take_all_connections() -> None:
+    options = {"proxy_addresses": "127.0.0.1", "anonymous": "always", "insecure": True}
+    limits = {"max_connections": 60, "max_connections_per_address": 20}
+    async with broker(**options, **limits) as handle:
+        codes = []
+        for network in range(60):
+            client = await handle.open()
+            await client.send_bytes(proxy_line(f"2001:db8:1:{network}::1"))
+            await client.send("CONNECT", {"accept-version": "1.2", "host": "x"})
+            frame = await client.receive()
+            codes.append(frame.get("code") or frame.command)
+        assert codes == ["CONNECTED"] * 30 + ["too-many-from-address"] * 30
+        await enter(handle, proxied=proxy_line("203.0.113.7"))

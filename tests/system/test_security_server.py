@@ -356,7 +356,7 @@ async def test_a_new_certificate_is_used_without_dropping_connections(tmp_path: 
 # --- where strangers are --------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("host", ["0.0.0.0", "::"])
+@pytest.mark.parametrize("host", ["0.0.0.0", "::", "*", "0", "0x0", "::0", "::ffff:0.0.0.0"])
 async def test_public_listener_without_users_is_refused(host: str) -> None:
     with pytest.raises(OptionError) as caught:
         await serve(Settings.of(host=host, port=0))

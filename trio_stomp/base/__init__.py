@@ -22,6 +22,7 @@ from trio_stomp.base._groups import sole as sole
 from trio_stomp.base._identity import ANONYMOUS as ANONYMOUS
 from trio_stomp.base._identity import ANONYMOUS_NAME as ANONYMOUS_NAME
 from trio_stomp.base._identity import Identity as Identity
+from trio_stomp.base._loopback import is_every_address as is_every_address
 from trio_stomp.base._loopback import is_loopback as is_loopback
 from trio_stomp.base._memory import UNBOUNDED as UNBOUNDED
 from trio_stomp.base._memory import MemoryBudget as MemoryBudget

@@ -17,8 +17,9 @@ class Identity:
       roles: Groups granted by the credentials (a token), in addition to those of the rules.
       expires_at: When the credentials expire, in seconds since 1970; inf = never.
       method: The kind of credentials: ``passcode``, ``token``, ``certificate``; "" = none.
-      key: For a token, a digest of the key that signed it and of the options that it was checked
-        with.
+      key: What the credentials were checked with: for a token a digest of its key and of the
+        options, for a passcode a digest of the user's line, for a certificate the name that was
+        mapped, for no login where the client is. "" = unknown, or this machine.
     """
 
     name: str = ""

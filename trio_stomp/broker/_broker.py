@@ -213,7 +213,8 @@ class Broker(BrokerAssembly):
           is_known: Returns whether an authenticated identity is still valid.
           now: Seconds of the broker's clock.
         """
-        self.turns.start(self.authorizer.judging(rules, self.clients, is_known, self), now)
+        present = {**self.clients, **self.overflow.blocked}  # operators' SENDs may wait, too
+        self.turns.start(self.authorizer.judging(rules, present, is_known, self), now)
 
     def end_turn(self, now: float) -> None:
         """Resume waiting clients, and hand out messages of queues, while there is time."""

@@ -26,7 +26,12 @@ class Sessions:
     authorizer: Authorizer
 
     def open(self, client: Client, event: Opened) -> None:
-        """Begin a session: set the identity of the client, and answer CONNECTED."""
+        """Begin a session: set the identity of the client, and answer CONNECTED.
+
+        Raises:
+          ProtocolError: The users have changed since the client was authenticated.
+        """
+        self.authorizer.check_login(event.identity, event.generation)
         headers = dict(event.headers)
         client.version = event.version
         client.identity = event.identity

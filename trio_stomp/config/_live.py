@@ -14,7 +14,7 @@ from trio_stomp.base import OptionError
 from trio_stomp.broker import AccessRules, DestinationPolicy, PolicyBook
 from trio_stomp.config._load import OptionSpec, groups, options
 from trio_stomp.config._settings import Settings
-from trio_stomp.config._sources import shown
+from trio_stomp.config._sources import shown, toml
 
 DESTINATIONS = "destinations"
 RULES = "rules"
@@ -43,7 +43,7 @@ class Change:
     def __str__(self) -> str:
         where = f"[{self.group}]"
         if self.group == DESTINATIONS and self.name:
-            where = f"[destinations.{shown(self.name)}]"
+            where = f"[destinations.{toml(self.name)}]"
         elif self.name:
             where = f"{where} {self.name}"
         if not self.before or not self.after:

@@ -5,7 +5,7 @@ from types import MappingProxyType
 
 from attrs import Factory, field, frozen
 
-from trio_stomp.base import option
+from trio_stomp.base import is_every_address, option
 from trio_stomp.broker import AccessRules, BrokerPolicies, DestinationPolicy
 from trio_stomp.config._sources import Source
 from trio_stomp.diag._options import DiagOptions
@@ -104,7 +104,7 @@ class ClusterOptions:
                 f"node_address is {self.node_address!r}, but must be HOST:PORT, such as "
                 "10.0.0.1:61614"
             )
-        if host.strip("[]") in ("0.0.0.0", "::", "*"):
+        if is_every_address(host):
             raise ValueError(
                 f"node_address is {self.node_address!r}, where no other node can reach this one:"
                 " give its address in the nodes' network"

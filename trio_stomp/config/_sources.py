@@ -10,7 +10,9 @@ FILE = "file"
 ENVIRONMENT = "environment"
 COMMAND_LINE = "command line"
 
-_PASSWORD_IN_URL = re.compile(r"(://[^:/?#@]*:).*@")
+_CREDENTIALS_IN_URL = re.compile(r"(://)(?!/)([^:/?#@]*:)?.*@")
+_CREDENTIALS_OF_HOST = re.compile(r"^(?:[^:/?#@]*:(?!//).*|[^/]*)@")
+"""Those of an address without a scheme."""
 _PASSWORD_IN_QUERY = re.compile(r"(?i)([?&][^=&]*(?:passw|pwd|secret|token)[^=&]*=)[^&]*")
 
 
@@ -60,7 +62,8 @@ def toml(value: object) -> str:
 
 
 def shown(value: object) -> str:
-    """Return a value as TOML for the log, without the password of a database URL."""
+    """Return a value as TOML for the log, without the credentials in URLs and addresses."""
     if isinstance(value, str):
-        value = _PASSWORD_IN_QUERY.sub(r"\1***", _PASSWORD_IN_URL.sub(r"\1***@", value))
+        value = _CREDENTIALS_OF_HOST.sub("***@", _CREDENTIALS_IN_URL.sub(r"\1\2***@", value))
+        value = _PASSWORD_IN_QUERY.sub(r"\1***", value)
     return toml(value)

@@ -20,6 +20,8 @@ class Opened:
     headers: Headers
     identity: Identity = ANONYMOUS
     """The client's identity, once it is authenticated."""
+    generation: int = 0
+    """The generation of users and rules by which it is (``Authorizer.changes``)."""
 
 
 @value

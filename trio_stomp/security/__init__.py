@@ -18,7 +18,7 @@ from trio_stomp.security._passcodes import PasscodeChecker as PasscodeChecker
 from trio_stomp.security._passcodes import hash_passcode as hash_passcode
 from trio_stomp.security._passcodes import is_hashed as is_hashed
 from trio_stomp.security._passcodes import needs_rehash as needs_rehash
-from trio_stomp.security._throttle import address_key as address_key
+from trio_stomp.security._throttle import networks_of as networks_of
 from trio_stomp.security._users import Changes as Changes
 from trio_stomp.security._users import UserBook as UserBook
 from trio_stomp.security._users import change_user_file as change_user_file

@@ -2,7 +2,7 @@
 
 import logging
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Hashable
 from typing import Protocol
 
 import trio
@@ -10,16 +10,18 @@ from attrs import define, evolve, field
 
 from trio_stomp.base import ANONYMOUS, CloseReason, Identity, ProtocolError
 from trio_stomp.frames import Headers
-from trio_stomp.security._accounts import PASSCODE, Accounts
+from trio_stomp.security._accounts import Accounts
 from trio_stomp.security._credentials import Credentials, chosen, from_stomp
 from trio_stomp.security._options import SecurityOptions
 from trio_stomp.security._passcodes import PasscodeChecker
 from trio_stomp.security._throttle import Throttle
 from trio_stomp.security._tokens import TokenRefused
-from trio_stomp.security._turns import Displaced, Turns
+from trio_stomp.security._turns import Displaced, Path, Turns
 
 logger = logging.getLogger("trio_stomp")
 
+REMOTE = Identity(key="remote")
+"""A client of another machine without a login."""
 RETRY_S = 1.0
 """The delay sent to a client in ``retry-after-ms`` when too many others log in."""
 
@@ -60,6 +62,19 @@ class Attempts:
 
 
 @define(eq=False, repr=False)
+class _Check:
+    """The check of a passcode, for whose result equal logins wait."""
+
+    ended: trio.Event = field(factory=trio.Event)
+    is_right: bool | None = None
+    """The result; None = there is none yet, or the login that it was for has gone."""
+
+
+_Pair = tuple[PasscodeChecker, Hashable, str, str]
+"""Equal logins: who checks them, whether they go first, login and passcode."""
+
+
+@define(eq=False, repr=False)
 class Authenticator:
     """Authenticates visitors.
 
@@ -77,6 +92,8 @@ class Authenticator:
     throttle: Throttle = field(factory=Throttle)
     attempts: Attempts = field(factory=Attempts)
     _turns: Turns = field(init=False)
+    _checks: dict[_Pair, _Check] = field(init=False, factory=dict)
+    """The passcode checks that run or are queued, as many as ``_turns`` counts at most."""
     _limiter: trio.CapacityLimiter = field(init=False)
     """Limits the threads, including those whose client has left."""
 
@@ -86,7 +103,7 @@ class Authenticator:
 
     @property
     def waiting(self) -> int:
-        """The number of logins whose passcode check is running or queued."""
+        """The number of passcode checks that run or are queued; equal logins share one."""
         return self._turns.count
 
     def lets_anonymous(self, *, is_loopback: bool) -> bool:
@@ -105,6 +122,12 @@ class Authenticator:
         if not identity.method:
             return self.lets_anonymous(is_loopback=True)
         return self.accounts.exists(identity)
+
+    def knows(self, identity: Identity) -> bool:
+        """Return whether what proved an identity would be accepted again."""
+        if not identity.method:
+            return self.lets_anonymous(is_loopback=not identity.key)
+        return identity.expires_at > self.wall_s() and self.accounts.knows(identity)
 
     def exposure(self, visitor: Visitor) -> ProtocolError | None:
         """Return the error for credentials over an unencrypted connection, or None if allowed."""
@@ -146,7 +169,7 @@ class Authenticator:
             return certified
         if self.lets_anonymous(is_loopback=visitor.is_loopback):
             self.attempts.anonymous += 1
-            return ANONYMOUS
+            return ANONYMOUS if visitor.is_loopback else REMOTE
         if exposure is not None:
             raise exposure
         self.attempts.not_anonymous += 1
@@ -186,7 +209,8 @@ class Authenticator:
     async def _look_up(
         self, login: str, passcode: str | None, remote: str
     ) -> tuple[Identity | None, str]:
-        checker = self.accounts.checker
+        accounts = self.accounts
+        checker = accounts.checker
         if checker is None:
             return None, "there are no users with passcodes (option passwd_file)"
         if passcode == "":
@@ -195,26 +219,53 @@ class Authenticator:
             return None, "no such user, or the wrong passcode"
         if passcode is None:
             return None, "it sent no passcode"
-        return Identity(login, method=PASSCODE), ""
+        identity = accounts.proven(login)
+        if not self.knows(identity):
+            return None, "the user or the passcode was changed meanwhile"
+        return identity, ""
 
     async def _is_right(
         self, checker: PasscodeChecker, login: str, passcode: str, remote: str
     ) -> bool:
-        if checker.recalls(login, passcode):
-            return True  # a thread would cost more than the rest of the login
-        path, most = self.throttle.path_of(remote, login), self.options.max_waiting_logins
+        # A thread would cost more than the rest of the login, if the passcode is remembered.
+        while not checker.recalls(login, passcode):
+            path = self._path_of(remote, login)
+            pair = checker, path[0], login, passcode
+            check = self._checks.get(pair)
+            if check is None:
+                return await self._hash(pair, path, remote)
+            await check.ended.wait()
+            self._check_wait(remote, login)
+            if check.is_right is not None:
+                return check.is_right
+        return True
+
+    def _path_of(self, remote: str, login: str) -> Path:
+        users = self.accounts.users
+        return self.throttle.path_of(
+            remote, login, is_known=users is not None and login in users.users
+        )
+
+    async def _hash(self, pair: _Pair, path: Path, remote: str) -> bool:
+        """Check a passcode in a thread when its turn has come, for all equal logins."""
+        checker, _, login, passcode = pair
+        check = self._checks[pair] = _Check()
         try:
-            async with self._turns.turn(path, most):
+            async with self._turns.turn(path, self.options.max_waiting_logins):
                 # Of many guesses sent at once, the first failures delay the others.
                 self._check_wait(remote, login)
-                return await trio.to_thread.run_sync(
+                check.is_right = await trio.to_thread.run_sync(
                     checker.check, login, passcode, limiter=self._limiter, abandon_on_cancel=True
                 )
+                return check.is_right
         except (RuntimeError, MemoryError):
             logger.exception("the login of %r could not be checked", login[:60])
             raise self._too_many(RETRY_S) from None
         except Displaced:
             raise self._too_many(RETRY_S) from None
+        finally:
+            del self._checks[pair]
+            check.ended.set()
 
     def _check_wait(self, remote: str, login: str) -> None:
         wait_s = self.throttle.wait_s(remote, login, trio.current_time())

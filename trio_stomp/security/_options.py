@@ -45,5 +45,5 @@ class SecurityOptions:
     )
     login_threads: int = option(2, "number of logins checked at once", minimum=1)
     max_waiting_logins: int = option(
-        256, "number of logins that may wait for a check", minimum=1, live=True
+        256, "number of checks that may wait; equal logins share one", minimum=1, live=True
     )

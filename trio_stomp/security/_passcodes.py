@@ -69,6 +69,11 @@ class Cost:
     hash_bytes: int
 
     @property
+    def parameters(self) -> tuple[int, ...]:
+        """What the time of a verification depends on."""
+        return self.memory_kib, self.passes, self.lanes
+
+    @property
     def work_kib(self) -> int:
         """The total memory written, in KiB, which determines the time of a verification."""
         return self.memory_kib * self.passes
@@ -228,8 +233,8 @@ class PasscodeChecker:
 
     The response time does not reveal user names: an unknown user, a wrong passcode and a user with
     a plain-text passcode each cost one hash, if the book has any. The dummy hash has the most
-    common parameters of the book; users with other parameters can be distinguished by time until
-    they are hashed again.
+    common parameters of the book; users with other parameters (``odd``) can be distinguished by
+    time until they are hashed again.
 
     Right passcodes are remembered by a keyed hash, so clients that reconnect often cost nothing.
     Above 10,000 the least recently used one is forgotten. After a reload of the book, create a new
@@ -245,6 +250,8 @@ class PasscodeChecker:
 
     _book: "UserBook"
     _hasher: Hasher | None = None
+    odd: int = field(init=False)
+    """The number of users whose hash takes another time than that of an unknown user."""
     _dummy_hash: str = field(init=False)
     _key: bytes = field(init=False, factory=lambda: os.urandom(KEY_BYTES))
     _lock: threading.Lock = field(init=False, factory=threading.Lock)
@@ -254,6 +261,8 @@ class PasscodeChecker:
     def __attrs_post_init__(self) -> None:
         costs = Counter(read_hash(text) for text in self._book.users.values() if is_hashed(text))
         self._dummy_hash = _dummy_hash(costs)
+        like = read_hash(self._dummy_hash).parameters if costs else ()
+        self.odd = sum(costs[each] for each in costs if each.parameters != like)
         if not costs:
             self._hasher = None
         elif self._hasher is None:
@@ -267,8 +276,7 @@ class PasscodeChecker:
           passcode: The client's passcode; over 1024 bytes it is wrong without a computation.
 
         Raises:
-          argon2.exceptions.VerificationError: the machine cannot compute the hash (no memory
-            left); never raised for a wrong passcode.
+          MemoryError: the machine cannot compute the hash; never raised for a wrong passcode.
 
         Blocks: for the time of a hash; not at all if the passcode is remembered.
         """
@@ -325,7 +333,7 @@ class PasscodeChecker:
         return is_right
 
     def _verify(self, hasher: Hasher, expected: str, given: bytes) -> bool:
-        from argon2.exceptions import VerifyMismatchError
+        from argon2.exceptions import VerificationError, VerifyMismatchError
 
         with self._lock:
             self._counts["hashed"] += 1
@@ -333,6 +341,8 @@ class PasscodeChecker:
             return hasher.verify(expected, given)
         except VerifyMismatchError:
             return False
+        except VerificationError as error:
+            raise MemoryError(f"{error}") from error
 
     def _is_same(self, expected: str, given: bytes) -> bool:
         # Digests, because compare_digest reveals the length of its arguments.

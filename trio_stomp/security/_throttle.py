@@ -201,11 +201,21 @@ class Throttle:
         if len(self._past_pairs) > MAX_PAST_PAIRS:
             self._past_pairs.popitem(last=False)
 
-    def path_of(self, address: str, login: str) -> tuple[Hashable, ...]:
-        """Return the path of a login in the fair queue: whether its pair is past, then networks."""
+    def path_of(self, address: str, login: str, *, is_known: bool = False) -> tuple[Hashable, ...]:
+        """Return the path of a login in the fair queue.
+
+        It begins with whether the pair has logged in before, and then has the networks. Behind a
+        local proxy all clients have one address, so within it logins of users are apart from those
+        of invented names.
+
+        Args:
+          address: The address.
+          login: The login.
+          is_known: There is such a user.
+        """
         key, _ = address_key(address)
-        pair = key, _login_digest(login)
-        return (pair in self._past_pairs, *_networks_of(address), *pair)
+        digest = _login_digest(login)
+        return ((key, digest) in self._past_pairs, *_networks_of(address), key, is_known, digest)
 
     def _pairs_of(self, is_local: bool) -> Delays:
         return self._local_pairs if is_local else self._pairs
@@ -223,6 +233,15 @@ def address_key(remote: str) -> tuple[str, bool]:
     if address is None or is_local:
         return (_LOOPBACK, True) if is_local else (_UNKNOWN, False)
     return (f"{int(address) >> 64:x}/64" if address.version == 6 else str(address)), False
+
+
+def networks_of(remote: str) -> tuple[str, ...]:
+    """Return the networks whose clients a limit counts together, the narrowest first.
+
+    An IPv6 /48 is as easy to get as the /64 in it, so both count.
+    """
+    site = _site_of(remote)
+    return (address_key(remote)[0], *([site] if site is not None else ()))
 
 
 def _address_of(remote: str) -> tuple[IPv4Address | IPv6Address | None, bool]:
@@ -252,7 +271,7 @@ def _networks_of(remote: str) -> tuple[str, str]:
 def _site_of(remote: str) -> str | None:
     """Return the /48 of an IPv6 address, which is as easy to get as a /64."""
     name = _networks_of(remote)[1]
-    return name if name.startswith("6:") else None
+    return f"{name.removeprefix('6:')}/48" if name.startswith("6:") else None
 
 
 def _login_digest(login: str) -> bytes:

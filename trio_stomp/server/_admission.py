@@ -1,16 +1,18 @@
-"""Admission: limits on all connections, and on those from one address."""
+"""Admission: limits on all connections, on those from one address, and on those from one site."""
 
 import logging
 
 from attrs import define, field
 
 from trio_stomp.base import CloseReason, ProtocolError, RemoteError
-from trio_stomp.security import address_key
+from trio_stomp.security import networks_of
 from trio_stomp.server._limits import ServerLimits
 from trio_stomp.transport import Wire
 
 logger = logging.getLogger("trio_stomp")
 
+SITE_FACTOR, SITE_SHARE = 4, 2
+"""An IPv6 site (/48) may have the connections of four addresses (/64), up to half of all."""
 REFUSALS_AT_ONCE = 256
 """Maximum number of refused peers that receive the reason at once. Others are just closed."""
 
@@ -22,7 +24,7 @@ class Admission:
     limits: ServerLimits
     admitted: int = 0
     refused: int = 0
-    _by_address: dict[str, int] = field(factory=dict)
+    _by_network: dict[str, int] = field(factory=dict)
     _being_refused: int = 0
 
     def enter(self, wire: Wire) -> RemoteError | None:
@@ -30,9 +32,8 @@ class Admission:
         refusal = self._refusal(wire)
         if refusal is None:
             self.admitted += 1
-            if not wire.is_loopback:
-                host = _host(wire)
-                self._by_address[host] = self._by_address.get(host, 0) + 1
+            for network in _networks(wire):
+                self._by_network[network] = self._by_network.get(network, 0) + 1
         else:
             self.refused += 1
             self._being_refused += 1
@@ -49,13 +50,10 @@ class Admission:
             self._being_refused -= 1
             return
         self.admitted -= 1
-        if not wire.is_loopback:
-            host = _host(wire)
-            left = self._by_address[host] - 1
-            if left:
-                self._by_address[host] = left
-            else:
-                del self._by_address[host]
+        for network in _networks(wire):
+            self._by_network[network] -= 1
+            if not self._by_network[network]:
+                del self._by_network[network]
 
     def _refusal(self, wire: Wire) -> RemoteError | None:
         limits = self.limits
@@ -66,18 +64,19 @@ class Admission:
                 " (option max_connections); try again later",
                 reason=CloseReason.TOO_MANY_CONNECTIONS,
             )
-        if not wire.is_loopback:
-            host, limit = _host(wire), limits.max_connections_per_address
-            if self._by_address.get(host, 0) >= limit:
+        each = limits.max_connections_per_address
+        site = max(each, min(SITE_FACTOR * each, limits.max_connections // SITE_SHARE))
+        for network, limit in zip(_networks(wire), (each, site), strict=False):
+            if self._by_network.get(network, 0) >= limit:
                 return ProtocolError(
                     "too-many-from-address",
-                    f"{host} has {limit} connections, which is the limit for one address"
-                    " (option max_connections_per_address)",
+                    f"{network} has {limit} connections, which is the limit for one address or "
+                    "network (option max_connections_per_address)",
                     reason=CloseReason.TOO_MANY_FROM_ADDRESS,
                 )
         return None
 
 
-def _host(wire: Wire) -> str:
-    """Return the address that limits apply to: for IPv6 the network, which one peer may own."""
-    return address_key(wire.remote)[0]
+def _networks(wire: Wire) -> tuple[str, ...]:
+    """Return the address and, for IPv6, the site of a peer; () = it is on this machine."""
+    return () if wire.is_loopback else networks_of(wire.remote)

@@ -13,14 +13,15 @@ import functools
 import logging
 from collections.abc import Callable, Sequence
 from contextlib import suppress
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Protocol, TypeVar
 
 import trio
 from attrs import define, field
 
-from trio_stomp.base import CloseReason, Cluster, Identity, RemoteError
+from trio_stomp.base import CloseReason, Cluster, Identity, ProtocolError, RemoteError
 from trio_stomp.broker import (
     AccessRules,
+    Action,
     Broker,
     Census,
     Client,
@@ -29,7 +30,7 @@ from trio_stomp.broker import (
     internal_error,
 )
 from trio_stomp.protocol import Codecs, ServerSession
-from trio_stomp.security import Accounts, Authenticator, address_key
+from trio_stomp.security import Accounts, Authenticator, networks_of
 from trio_stomp.server._accepting import Door, accept_from
 from trio_stomp.server._admission import Admission
 from trio_stomp.server._alarm import Alarm
@@ -51,6 +52,8 @@ from trio_stomp.transport import ProxyNetworks, Relayed, SlicedPoll, TlsBox, Wir
 
 if TYPE_CHECKING:
     from trio_stomp.store import Store
+
+T = TypeVar("T")
 
 logger = logging.getLogger("trio_stomp")
 
@@ -146,6 +149,7 @@ class Server:
         self.broker = broker
         broker.turns.clock = trio.current_time
         broker.authorizer.exists = self.authenticator.exists
+        broker.authorizer.is_known = self.authenticator.knows
         self.diagnostics = diagnostics
         self.dispatcher = Dispatcher(
             broker,
@@ -175,6 +179,7 @@ class Server:
             authenticator=self.authenticator,
             tls=self.tls,
             rules=lambda: self.broker.authorizer.rules,
+            generation=lambda: self.broker.authorizer.changes,
             websocket_reads=self.websocket_reads,
         )
 
@@ -335,7 +340,7 @@ class Server:
             on_pause=connection.reader.pause,
         )
         client = Client(session_id, outbox, wire.remote)
-        client.network = "" if wire.is_loopback else address_key(wire.remote)[0]
+        client.network = "" if wire.is_loopback else networks_of(wire.remote)[-1]
         session.quota_of = client.charged
         connection.join(client, outbox)
         self.outboxes.touched.add(outbox)
@@ -396,23 +401,48 @@ class Server:
         """
 
         def turn(now: float) -> None:
-            before, self.authenticator.accounts = self.authenticator.accounts, accounts
-            # Clients without a login stay only if anonymous clients are still accepted.
-            lets_anonymous = self.authenticator.lets_anonymous(is_loopback=True)
-
-            def is_known(identity: Identity) -> bool:
-                if not identity.method:
-                    return lets_anonymous
-                return accounts.still_know(identity, before)
-
+            self.authenticator.accounts = accounts
             apply()
             self.codecs.judges_early = rules is not None
             self.codecs.forget_heads()  # they were checked against the former limits
-            self.broker.use_rules(rules, is_known, now)
+            self.broker.use_rules(rules, self.authenticator.knows, now)
             for connection in self.connections if revoked else ():
-                connection.end_if_revoked(revoked)
+                if not revoked.isdisjoint(connection.link.certificate_keys):
+                    self._revoke(connection, now)
 
         await self.inbox.put(Control(turn))
+
+    def _revoke(self, connection: Connection, now: float) -> None:
+        """End a connection whose certificate was revoked after the handshake."""
+        error = ProtocolError(
+            "authentication-failed",
+            "the certificate of this connection was revoked",
+            reason=CloseReason.AUTHENTICATION_FAILED,
+        )
+        if connection.is_open:
+            self.broker.refuse(connection.client, error, now)
+        else:
+            connection.lifecycle.on_close(error.reason)
+
+    async def act(
+        self,
+        identity: Identity,
+        rights: Sequence[tuple[Action, str]],
+        action: Callable[[float], T],
+    ) -> T:
+        """Call ``action`` in the next turn for a user who has the rights in that turn.
+
+        Raises:
+          ProtocolError: The user may not do it any more.
+
+        Checkpoint: always. Cancel: the call is made nevertheless.
+        """
+
+        def judged(now: float) -> T:
+            self.broker.authorizer.check_operator(identity, rights)
+            return action(now)
+
+        return await self.dispatcher.call(judged)
 
     def why_unready(self) -> str:
         """Return the reason why the broker is not ready for clients, or ""."""

@@ -35,7 +35,10 @@ async def check_addresses(
     """
     if listeners is None:
         host, port = settings.listen.host, settings.listen.port
-        found = await trio.socket.getaddrinfo(host, port, type=trio.socket.SOCK_STREAM)
+        # As ``trio.open_tcp_listeners``: without the flag, ``*`` is loopback.
+        found = await trio.socket.getaddrinfo(
+            host, port, type=trio.socket.SOCK_STREAM, flags=trio.socket.AI_PASSIVE
+        )
         hosts = [(str(listener[0]), False) for *_, listener in found]
     else:
         hosts = [

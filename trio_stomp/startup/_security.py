@@ -140,7 +140,7 @@ class Security:
         """Put the result of ``read`` in force."""
         self.accounts, self.rules = access.accounts, access.rules
         if self.tls is not None and access.context is not None:
-            self.tls.context = access.context
+            self.tls.context, self.tls.revoked = access.context, access.revoked
         self._warn()
 
     def _read(self, settings: Settings) -> "Access":
@@ -152,7 +152,7 @@ class Security:
             rules = built_in_rules()
         if self.tls is None:
             return Access(accounts, rules, None)
-        return Access(accounts, rules, self.tls.load(), self.tls.revoked())
+        return Access(accounts, rules, self.tls.load(), self.tls.read_revoked())
 
     def _warn(self) -> None:
         warnings = list(self.accounts.warnings(self.settings.security))

@@ -2,7 +2,7 @@
 
 import pytest
 
-from trio_stomp.base import is_loopback
+from trio_stomp.base import is_every_address, is_loopback
 
 
 @pytest.mark.parametrize(
@@ -29,3 +29,15 @@ from trio_stomp.base import is_loopback
 )
 def test_only_addresses_and_names_of_this_machine_are_loopback(host: str, expected: bool) -> None:
     assert is_loopback(host) is expected
+
+
+@pytest.mark.parametrize(
+    "host", ["0.0.0.0", "0", "0x0", "0.0", "::", "[::]", "::0", "0:0:0:0:0:0:0:0", "*"]
+)
+def test_spellings_of_all_addresses(host: str) -> None:
+    assert is_every_address(host)
+
+
+@pytest.mark.parametrize("host", ["127.0.0.1", "::1", "10.0.0.1", "a", "localhost", "", "1"])
+def test_other_addresses(host: str) -> None:
+    assert not is_every_address(host)

@@ -121,7 +121,9 @@ def test_text_of_another_type_is_refused(name: str, text: str, rule: str) -> Non
     assert str(caught.value) == f"{name} is {text!r}, but must be {rule}"
 
 
-@pytest.mark.parametrize("address", ["0.0.0.0:61614", "[::]:0", "*:1", "10.0.0.1", "a:x"])
+@pytest.mark.parametrize(
+    "address", ["0.0.0.0:61614", "[::]:0", "*:1", "0:1", "[::0]:1", "10.0.0.1", "a:x"]
+)
 def test_an_address_at_which_no_node_can_be_reached_is_refused(address: str) -> None:
     with pytest.raises(OptionError, match="node_address is "):
         Settings.of(node_address=address)

@@ -381,6 +381,14 @@ def test_sizes_are_bounded(tmp_path: Path, write: Write):
             '"postgresql://db/x?user=a&Password=***&b=c"',
         ),
         ("sqlite:///a:b@c", '"sqlite:///a:b@c"'),
+        ("nats://to:k/e@n@h:1", '"nats://to:***@h:1"'),
+        ("nats://token@h1:1,nats://h2", '"nats://***@h1:1,nats://h2"'),
+        ("nats://h1:1,nats://token@h2", '"nats://h1:***@h2"'),
+        ("nats://us@er:pass@h", '"nats://***@h"'),
+        ("token@h1", '"***@h1"'),
+        ("user:p/a@h1:1", '"***@h1:1"'),
+        ("token@h1,nats://h2", '"***@h1,nats://h2"'),
+        ("dir/a@b", '"dir/a@b"'),
     ],
 )
 def test_values_are_shown_as_toml_and_without_passwords(value: object, text: str):

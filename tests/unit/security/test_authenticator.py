@@ -1,10 +1,10 @@
 """Authentication: the order of proofs, anonymous clients, delays, bounded threads."""
 
-import math
 import threading
 from pathlib import Path
 from typing import cast
 
+import argon2
 import pytest
 import trio
 from attrs import define
@@ -139,7 +139,7 @@ async def test_connections_that_need_no_login(
     }[anonymous]
     visitor = Guest(is_loopback=is_loopback)
     if expected:
-        assert await subject.identify((), visitor) is ANONYMOUS
+        assert await subject.identify((), visitor) == ANONYMOUS
         assert subject.attempts.anonymous == 1
     else:
         assert (await refusal(subject, (), visitor)).code == "authentication-required"
@@ -273,6 +273,7 @@ class SlowChecker(PasscodeChecker):
 
     def __init__(self) -> None:
         self.gate = threading.Semaphore(0)
+        self.checked: list[str] = []
         self.running = 0
         self.most = 0
         self.lock = threading.Lock()
@@ -282,12 +283,98 @@ class SlowChecker(PasscodeChecker):
 
     def check(self, name: str, passcode: str) -> bool:
         with self.lock:
+            self.checked.append(name)
             self.running += 1
             self.most = max(self.most, self.running)
         self.gate.acquire()
         with self.lock:
             self.running -= 1
-        return True
+        return passcode != "wrong"
+
+
+async def logs_in(
+    subject: Authenticator, login: str, passcode: str, remote: str, results: list[tuple[str, str]]
+) -> None:
+    """Log in, and note the login with the result."""
+    headers = (("login", login), ("passcode", passcode))
+    try:
+        await subject.identify(headers, Guest(remote=remote))
+    except ProtocolError as error:
+        results.append((login, error.code))
+    else:
+        results.append((login, "in"))
+
+
+@pytest.mark.parametrize("networks", [1, 700])
+async def test_a_fleet_that_returns_with_one_login_costs_one_check(networks: int) -> None:
+    checker = SlowChecker()
+    subject = authenticator(Accounts(UserBook({"alice": "x"}), checker), max_waiting_logins=5)
+    results: list[tuple[str, str]] = []
+    async with trio.open_nursery() as nursery:
+        for number in range(700):
+            remote = f"10.{number % networks >> 8}.{number % networks & 255}.1:1"
+            nursery.start_soon(logs_in, subject, "alice", "x", remote, results)
+        await wait_all_tasks_blocked(0.05)
+        assert subject.waiting == 1
+        checker.gate.release()
+    assert results == [("alice", "in")] * 700
+    assert checker.checked == ["alice"]
+    assert not subject._checks
+
+
+async def test_equal_logins_are_checked_though_the_first_gives_up() -> None:
+    checker = SlowChecker()
+    subject = authenticator(Accounts(UserBook({"alice": "x"}), checker))
+    results: list[tuple[str, str]] = []
+    first = trio.CancelScope()
+
+    async def give_up() -> None:
+        with first:
+            await subject.identify(ALICE, Guest())
+
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(give_up)
+        await wait_all_tasks_blocked(0.05)
+        for number in range(3):
+            nursery.start_soon(logs_in, subject, "alice", "wonder", f"10.0.{number}.1:1", results)
+        await wait_all_tasks_blocked(0.05)
+        first.cancel()
+        await wait_all_tasks_blocked(0.05)
+        assert len(checker.checked) == 2  # the thread of the first goes on
+        checker.gate.release(2)
+    assert results == [("alice", "in")] * 3
+
+
+async def test_each_of_equal_wrong_logins_is_a_failure(autojump_clock) -> None:
+    """Who guesses the same passcode many times at once waits like who guesses others."""
+    checker = SlowChecker()
+    subject = authenticator(Accounts(UserBook({"alice": "x"}), checker))
+    results: list[tuple[str, str]] = []
+    async with trio.open_nursery() as nursery:
+        for _ in range(10):
+            nursery.start_soon(logs_in, subject, "alice", "wrong", FAR, results)
+        checker.gate.release()
+    codes = [code for _, code in results]
+    assert codes.count("authentication-failed") == subject.throttle.failures <= 4
+    assert codes[-1] == "too-many-attempts"
+    assert checker.checked == ["alice"]
+
+
+async def test_behind_a_local_proxy_users_go_before_invented_names() -> None:
+    checker = SlowChecker()
+    known = Accounts(UserBook({"alice": "x", "bob": "y"}), checker)
+    subject = authenticator(known, login_threads=1, max_waiting_logins=64)
+    results: list[tuple[str, str]] = []
+    async with trio.open_nursery() as nursery:
+        for number in range(200):
+            nursery.start_soon(logs_in, subject, f"g{number}", "wrong", "127.0.0.1:1", results)
+        await wait_all_tasks_blocked(0.05)
+        for name in ("alice", "bob"):
+            nursery.start_soon(logs_in, subject, name, "x", "127.0.0.1:2", results)
+        await wait_all_tasks_blocked(0.05)
+        checker.gate.release(64)
+    assert {("alice", "in"), ("bob", "in")} <= set(results)
+    assert max(checker.checked.index("alice"), checker.checked.index("bob")) <= 4
 
 
 async def test_login_threads_and_waiting_logins_are_bounded() -> None:
@@ -297,7 +384,8 @@ async def test_login_threads_and_waiting_logins_are_bounded() -> None:
     done = []
 
     async def log_in(number: int) -> None:
-        done.append(await subject.identify(ALICE, Guest(remote=f"10.0.{number}.1:1")))
+        headers = (("login", "alice"), ("passcode", f"{number}"))
+        done.append(await subject.identify(headers, Guest(remote=f"10.0.{number}.1:1")))
 
     async with trio.open_nursery() as nursery:
         for number in range(5):
@@ -328,7 +416,8 @@ async def test_earlier_success_has_its_own_turn_whatever_the_files_contain() -> 
     subject = authenticator(login_threads=1)
     await subject.identify(ALICE, Guest())
     checker = SlowChecker()
-    subject.accounts = Accounts(UserBook({"alice": "x"}), checker)
+    users = dict.fromkeys(["alice", *(f"guess{number}" for number in range(20))], "x")
+    subject.accounts = Accounts(UserBook(users), checker)
     done: list[str] = []
 
     async def log_in(login: str, remote: str) -> None:
@@ -337,7 +426,7 @@ async def test_earlier_success_has_its_own_turn_whatever_the_files_contain() -> 
 
     async with trio.open_nursery() as nursery:
         for number in range(20):
-            nursery.start_soon(log_in, "guess", f"[2001:{number:x}::1]:1")
+            nursery.start_soon(log_in, f"guess{number}", f"[2001:{number:x}::1]:1")
         await wait_all_tasks_blocked(0.05)
         nursery.start_soon(log_in, "alice", FAR)
         await wait_all_tasks_blocked(0.05)
@@ -370,26 +459,72 @@ async def test_a_token_is_not_slowed_by_another_nor_slows_a_passcode() -> None:
 def test_users_after_a_change_of_the_files() -> None:
     before = accounts(alice="1", bob="2", carol="3")
     after = accounts(alice="1", bob="other")
-    known = {
-        name: after.still_know(Identity(name, method="passcode"), before)
-        for name in ("alice", "bob", "carol")
-    }
+    known = {name: after.knows(before.proven(name)) for name in ("alice", "bob", "carol")}
     assert known == {"alice": True, "bob": False, "carol": False}
-    token = Identity("t", method="token", expires_at=math.inf)
-    assert not after.still_know(token, before)
+    assert not Accounts().knows(before.proven("alice"))
+    # Whatever has happened in between.
+    assert accounts(bob="2").knows(before.proven("bob"))
+    # Of the senders of stored messages only the name is known.
+    assert after.knows(Identity("bob", method="passcode"))
+
+
+def test_tokens_and_certificates_after_a_change_of_the_files() -> None:
+    token = Identity("t", method="token", key="of its key")
     tokens = FakeTokens()
-    assert Accounts(tokens=as_verifier(tokens)).still_know(token, before)
+    assert not accounts(alice="1").knows(token)
+    assert Accounts(tokens=as_verifier(tokens)).knows(token)
     tokens.has_key = False
-    assert not Accounts(tokens=as_verifier(tokens)).still_know(token, before)
-    assert not Accounts().still_know(Identity("alice", method="passcode"), before)
-    certified = Identity("billing", method="certificate")
-    mapped = Accounts(tls_login="mapped", certificates={"CN=x": "billing"})
-    assert mapped.still_know(certified, before)
-    assert not mapped.still_know(Identity("other", method="certificate"), mapped)
+    assert not Accounts(tokens=as_verifier(tokens)).knows(token)
+    mapped = Accounts(tls_login="mapped", certificates={"CN=x": "billing", "CN=y": "billing"})
+    certified = mapped.certified(("CN=x",))
+    assert certified is not None
+    assert mapped.knows(certified)
+    others: tuple[dict[str, str], ...] = ({"CN=y": "billing"}, {"CN=x": "else", "CN=y": "billing"})
+    for certificates in others:
+        assert not Accounts(tls_login="mapped", certificates=certificates).knows(certified)
     by_name = Accounts(tls_login="common-name")
-    assert by_name.still_know(certified, by_name)
-    assert not after.still_know(certified, by_name)
-    assert after.still_know(ANONYMOUS, before)
+    assert not by_name.knows(certified)
+    named = by_name.certified(("CN=billing",))
+    assert named is not None
+    assert by_name.knows(named)
+    assert not accounts(alice="1").knows(named)
+
+
+async def test_a_token_that_has_expired_is_known_no_more() -> None:
+    subject = authenticator(Accounts(tokens=as_verifier(FakeTokens())))
+    now_s = 1e9
+    subject.wall_s = lambda: now_s
+    identity = await subject.identify((("Authorization", "Bearer good"),), Guest())
+    assert subject.knows(identity)
+    now_s = identity.expires_at
+    assert not subject.knows(identity)
+
+
+@pytest.mark.parametrize("changed", ["removed", "passcode", "nothing"])
+async def test_accounts_that_change_while_a_passcode_is_hashed(changed: str) -> None:
+    checker = SlowChecker()
+    subject = authenticator(Accounts(UserBook({"alice": "x"}), checker))
+    results: list[tuple[str, str]] = []
+    after = {"removed": accounts(), "passcode": accounts(alice="y"), "nothing": accounts(alice="x")}
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(logs_in, subject, "alice", "x", FAR, results)
+        await wait_all_tasks_blocked(0.05)
+        subject.accounts = after[changed]
+        checker.gate.release()
+    assert results == [("alice", "in" if changed == "nothing" else "authentication-failed")]
+
+
+@pytest.mark.parametrize(
+    ("anonymous", "known"),
+    [("always", [True, True]), ("loopback", [True, False]), ("never", [False, False])],
+)
+async def test_clients_without_a_login_are_known_by_where_they_are(
+    anonymous: str, known: list[bool]
+) -> None:
+    subject = authenticator(Accounts(), anonymous="always")
+    here, there = [await subject.identify((), Guest(is_loopback=each)) for each in (True, False)]
+    subject.options = SecurityOptions(anonymous=anonymous)
+    assert [subject.knows(here), subject.knows(there)] == known
 
 
 def test_accounts_from_files(tmp_path: Path) -> None:
@@ -405,5 +540,9 @@ def test_accounts_from_files(tmp_path: Path) -> None:
     empty = Accounts.read(options, "off", {})
     assert empty.exist, "a file without users lets nobody in, rather than everybody"
     assert "no client can log in" in empty.warnings(options)[0]
+    hashes = [argon2.PasswordHasher(cost, 8, 1).hash("x") for cost in (1, 1, 2)]
+    save(users, "".join(f"user{number}:{each}\n" for number, each in enumerate(hashes)))
+    (warning,) = Accounts.read(options, "off", {}).warnings(options)
+    assert "1 of 3 users have hashes with other parameters than most" in warning
     assert not Accounts.read(SecurityOptions(), "off", {}).exist
     assert Accounts().warnings(SecurityOptions()) == ()

@@ -144,7 +144,7 @@ async def test_a_flood_of_wrong_logins_from_one_network_does_not_block_others(ne
         checker = GatedChecker(book)
         dial.server.authenticator.accounts = Accounts(book, checker)
         for number in range(60):
-            await from_address(dial, network.format(number), "alice", "guess")
+            await from_address(dial, network.format(number), "alice", f"guess-{number}")
         await until(lambda: dial.server.authenticator.waiting == 40, 0.01)
         others = [
             await from_address(dial, address, "alice", "wonder")

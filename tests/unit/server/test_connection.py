@@ -806,6 +806,24 @@ def test_each_address_has_a_limit_of_its_own() -> None:
     assert admission.enter(wires[2]) is None
 
 
+@pytest.mark.parametrize(
+    ("each", "most", "site"), [(10, 1000, 40), (10, 60, 30), (50, 60, 50), (1000, 20_000, 4000)]
+)
+def test_an_ipv6_site_has_a_limit_above_that_of_its_networks(
+    each: int, most: int, site: int
+) -> None:
+    limits = ServerLimits(max_connections_per_address=each, max_connections=most)
+    admission = Admission(limits)
+    networks = range(most // each + 1)
+    wires = [far_wire(f"[2001:db8:1:{n}::{k:x}]:1") for n in networks for k in range(each + 1)]
+    assert sum(admission.enter(wire) is None for wire in wires) == site
+    refusal = admission.enter(wires[0])
+    assert refusal is not None
+    assert refusal.code == "too-many-from-address"
+    assert admission.enter(far_wire("[2001:db8:2:1::1]:1")) is None
+    assert admission.enter(far_wire("10.0.0.1:1")) is None
+
+
 def test_loopback_is_exempt_from_the_limit_of_an_address_only() -> None:
     admission = Admission(ServerLimits(max_connections_per_address=1, max_connections=3))
     wire = StreamWire("127.0.0.1:1", True, memory_stream_pair()[0])
@@ -817,12 +835,13 @@ def test_loopback_is_exempt_from_the_limit_of_an_address_only() -> None:
 
 def test_addresses_are_forgotten() -> None:
     admission = Admission(ServerLimits())
-    wires = [far_wire(f"10.0.{n}.1:5") for n in range(50)]
+    wires = [far_wire(f"10.0.{n}.1:5") for n in range(25)]
+    wires += [far_wire(f"[2001:db8:1:{n}::1]:5") for n in range(25)]
     for wire in wires:
         admission.enter(wire)
     for wire in wires:
         admission.leave(wire, None)
-    assert (admission.admitted, admission._by_address) == (0, {})
+    assert (admission.admitted, admission._by_network) == (0, {})
 
 
 def test_a_refused_connection_counts_for_nothing_but_itself() -> None:

@@ -78,6 +78,12 @@ async def test_a_node_vouches_for_a_client(expires_at: float) -> None:
     assert relayed.voucher.identity.key == "key"
 
 
+def test_a_voucher_says_nothing_of_a_passcode() -> None:
+    told = Voucher.decode(Voucher(Identity("ann", method="passcode", key="digest")).encode())
+    assert told.identity == Identity("ann", method="passcode")
+    assert told.identity.key == ""
+
+
 @pytest.mark.parametrize("voucher", [None, VOUCHER])
 async def test_an_end_within_the_header(voucher: Voucher | None) -> None:
     whole = relay_header("192.0.2.7", 5, "off", SECRET, voucher)

@@ -2,20 +2,16 @@
 
 import ssl
 from contextlib import AbstractAsyncContextManager
-from datetime import UTC, datetime, timedelta
+from datetime import timedelta
 from pathlib import Path
 
 import pytest
 import trio
 import trustme
-from attrs import frozen
-from cryptography import x509
-from cryptography.hazmat.primitives import hashes, serialization
-from cryptography.hazmat.primitives.asymmetric import ec
 
 from tests.support.fakes import Client
 from tests.support.served import Served, served
-from tests.support.tls import authority
+from tests.support.tls import DAY, NOW, Employee, authority, revocation_list
 from trio_stomp import OptionError, Settings
 from trio_stomp.transport.tls._revocation import (
     certificate_keys,
@@ -23,47 +19,6 @@ from trio_stomp.transport.tls._revocation import (
     read_revoked,
     revocation_warnings,
 )
-
-NOW = datetime.now(UTC).replace(microsecond=0)
-DAY = timedelta(days=1)
-
-
-@frozen
-class Employee:
-    """An owner of a certificate."""
-
-    name: str
-    leaf: trustme.LeafCert
-
-    @classmethod
-    def of(cls, name: str, ca: trustme.CA) -> "Employee":
-        return cls(name, ca.issue_cert(f"{name}@clients.example", common_name=name))
-
-    @property
-    def certificate(self) -> x509.Certificate:
-        return x509.load_pem_x509_certificate(self.leaf.cert_chain_pems[0].bytes())
-
-    @property
-    def keys(self) -> frozenset[str]:
-        return certificate_keys(self.certificate.public_bytes(serialization.Encoding.DER))
-
-    def context(self) -> ssl.SSLContext:
-        context = ssl.create_default_context(cafile=authority().file)
-        self.leaf.configure_cert(context)
-        return context
-
-
-def revocation_list(ca: trustme.CA, *revoked: Employee, until: datetime = NOW + 7 * DAY) -> bytes:
-    """A revocation list, in PEM."""
-    signer = x509.load_pem_x509_certificate(ca.cert_pem.bytes())
-    key = serialization.load_pem_private_key(ca.private_key_pem.bytes(), None)
-    assert isinstance(key, ec.EllipticCurvePrivateKey)
-    made = x509.CertificateRevocationListBuilder().issuer_name(signer.subject)
-    made = made.last_update(NOW - 2 * DAY).next_update(until)
-    for each in revoked:
-        entry = x509.RevokedCertificateBuilder().serial_number(each.certificate.serial_number)
-        made = made.add_revoked_certificate(entry.revocation_date(NOW - DAY).build())
-    return made.sign(key, hashes.SHA256()).public_bytes(serialization.Encoding.PEM)
 
 
 def put(path: Path, data: bytes) -> None:

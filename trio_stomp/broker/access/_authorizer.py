@@ -50,9 +50,12 @@ class Authorizer:
     rules: AccessRules | None = None
     denied: int = 0
     revoked: int = 0
-    """Scheduled messages and wills whose owner may no longer send them."""
+    """Scheduled messages and last values whose owner may no longer send them."""
     changes: int = 0
-    """The generation of rules and users, counted up at each change."""
+    """The generation of rules and users, counted up at each change. It travels with what is judged
+    outside the core, which is judged again here if there was a change meanwhile."""
+    is_known: Callable[[Identity], bool] = _exists
+    """Returns whether the credentials that proved an identity are still valid."""
     exists: Callable[[Identity], bool] = _exists
     """Returns whether a user still exists, as far as is known."""
     unjudged: dict[Client, None] = field(factory=dict)
@@ -65,6 +68,33 @@ class Authorizer:
         rules = self.rules
         client.rights = rules.rights(client.identity) if rules is not None else None
         client.quota = self.quotas.of(client)
+
+    def check_login(self, identity: Identity, generation: int) -> None:
+        """Check an identity that was authenticated in an earlier generation."""
+        if generation != self.changes and not self.is_known(identity):
+            raise _changed_users()
+
+    def check_operator(self, identity: Identity, rights: Iterable[tuple[Action, str]]) -> None:
+        """Check a user whose request has begun, and its rights, by the current users and rules."""
+        self.check_login(identity, -1)
+        for action, name in rights:
+            lacks = self.lacks(identity, action, name)
+            if lacks is not None:
+                operator = Client("", NullOutbox(), user=identity.name, identity=identity)
+                raise self._denied(operator, lacks, name)
+
+    def lacks(self, identity: Identity, action: Action, name: str) -> Action | None:
+        """Return the right that a user lacks for a part of an operation, or None.
+
+        To send to a queue that is not there makes it, as for a client.
+        """
+        if self.rules is None:
+            return None
+        rights = self.rules.rights(identity)
+        if not rights.allows(action, name):
+            return action
+        is_new = action is Action.SEND and classify(name) is Kind.QUEUE and self._is_new(name)
+        return Action.CREATE if is_new and not rights.allows(Action.CREATE, name) else None
 
     def check_send(self, client: Client, plan: SendPlan) -> None:
         """Check a SEND to all destinations of a plan."""
@@ -90,16 +120,16 @@ class Authorizer:
         kind = classify(name)
         if kind is Kind.QUEUE:
             self._check_new_queue(client, name)
-        elif kind is Kind.STREAM or (kind is Kind.DIAG and options is not None):
-            # A request: the broker sends its answer to ``reply-to``.
+        elif kind in (Kind.STREAM, Kind.DIAG):
+            # A request: the broker sends its answer to ``reply-to``, on which the decision depends.
             for reply_to in resolve(options.reply_to, self.dialect) if options is not None else ():
-                self._need(client, Action.SEND, reply_to)
+                self._check_send_to(client, reply_to, None)
         else:
             assert client.rights is not None
             client.rights.allowed_names.add(name)
 
     def lets_send(self, owner: Identity | None, plan: SendPlan, count: int) -> bool:
-        """Return whether the owner of scheduled messages or wills may send them now.
+        """Return whether the owner of scheduled messages or last values may send them now.
 
         A refusal is recorded as an event and counted.
 
@@ -179,7 +209,7 @@ class Authorizer:
         """
         for client in list(self.unjudged):
             self.judge(client)  # finish the previous change: ``is_known`` differs
-        self.rules = rules
+        self.rules, self.is_known = rules, is_known
         self.changes += 1
         present = list(clients)
         self.unjudged = dict.fromkeys(present)
@@ -187,12 +217,7 @@ class Authorizer:
         def judge(client: Client) -> None:
             self.admit(client)
             if not is_known(client.identity):
-                error = ProtocolError(
-                    "authentication-failed",
-                    "the operator has changed the users; log in again",
-                    reason=CloseReason.AUTHENTICATION_FAILED,
-                )
-                host.refuse(client, error, self.turns.now)
+                host.refuse(client, _changed_users(), self.turns.now)
 
         self._judge = judge
         for client in present:
@@ -256,8 +281,12 @@ class Authorizer:
         self._need(client, Action.MONITOR, QUESTIONS)
 
     def _check_new_queue(self, client: Client, name: str) -> None:
-        if not (name.startswith(PRIVATE_QUEUE) or self.is_there(name)):
+        if self._is_new(name):
             self._need(client, Action.CREATE, name)
+
+    def _is_new(self, name: str) -> bool:
+        """Return whether the use of a queue would make it."""
+        return not (name.startswith(PRIVATE_QUEUE) or self.is_there(name))
 
     def _need(
         self, client: Client, action: Action, name: str, pattern: Pattern | None = None
@@ -294,6 +323,14 @@ class Authorizer:
             f"{user[:60]} may not {action.value} {name[:80]}; the operator's rules can allow it",
             reason=CloseReason.NOT_AUTHORIZED,
         )
+
+
+def _changed_users() -> ProtocolError:
+    return ProtocolError(
+        "authentication-failed",
+        "the login has expired, or the operator has changed the users; log in again",
+        reason=CloseReason.AUTHENTICATION_FAILED,
+    )
 
 
 def _of_durable(

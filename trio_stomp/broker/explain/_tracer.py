@@ -1,8 +1,9 @@
 """Live traces of frames: of one connection in both directions, or of SENDs to one destination.
 
 A SEND to ``DIAG/trace`` starts a trace; frames appear on ``DIAG/event/trace`` and in the log. It
-ends by itself. Bodies are shown as their size, unless requested; secrets are never shown. Clients
-without a trace have no overhead.
+ends by itself. Bodies are shown as their size; if requested, their beginning is in the log, which
+only the operator reads, while others may receive events. Secrets are never shown. Clients without a
+trace have no overhead.
 """
 
 import json
@@ -41,7 +42,7 @@ class Trace:
     Args:
       session: The session to trace, or "".
       destination: The destination to trace, or "".
-      bodies: Show the beginning of bodies.
+      bodies: Write the beginning of bodies to the log.
       until: The end, in seconds of the broker's clock.
       left: The number of frames left.
     """
@@ -122,10 +123,10 @@ class Tracer:
         trace.left -= 1
         text = block.decode(errors="replace").replace("\n", " | ")
         if body:
-            shown = repr(body[:MAX_BODY]) if trace.bodies else ""
-            text = f"{text} | {len(body)} bytes {shown}".rstrip()
+            text = f"{text} | {len(body)} bytes"
         line = f"{direction} {text}"
-        self.log(f"trace {client.session_id} {line}")
+        shown = f" {body[:MAX_BODY]!r}" if body and trace.bodies else ""
+        self.log(f"trace {client.session_id} {line}{shown}")
         self.events.record("trace", client, destination=trace.destination, detail=line)
 
     def _end(self, is_meant: Callable[[Trace], bool]) -> None:

@@ -50,10 +50,14 @@ class Sending:
     Args:
       run: The SEND. It must request a RECEIPT.
       core: Carries it out.
+      authorizer: Has the rules.
+      identity: The user, whose rights and quota count.
     """
 
     run: FrameRun
     core: AppliesFrames
+    authorizer: Authorizer
+    identity: "Identity"
     total: int = 1
     done: int = 0
     problem: ProtocolError | None = None
@@ -66,21 +70,18 @@ class Sending:
     def __attrs_post_init__(self) -> None:
         self._client = Client(SESSION, Replies(self._reply), transport="http")
         self._client.version = STOMP_1_2
+        self._client.identity, self._client.user = self.identity, self.identity.name
 
     @property
     def seen(self) -> int:
         """Return 1 once it is answered."""
         return self.done
 
-    def admit(self, authorizer: Authorizer, identity: "Identity") -> None:
-        """Give the client the rights and the quota of a user."""
-        self._client.identity, self._client.user = identity, identity.name
-        authorizer.admit(self._client)
-
     def step(self, now: float) -> Step:
         """Implement ``InSteps.step``."""
         if not self._has_begun:
             self._has_begun = True
+            self.authorizer.admit(self._client)  # now: the rules may have changed since its request
             self.core.apply(self._client, [self.run], now, now)
         is_answered = self.done or self.problem is not None
         return Step.DONE if is_answered else Step.WAIT

@@ -1,6 +1,7 @@
 """UNSUBSCRIBE: ends a subscription of the connection, or a durable subscription."""
 
 from collections.abc import Generator
+from contextlib import suppress
 from functools import partial
 
 from attrs import define
@@ -30,8 +31,8 @@ class Unsubscriber:
         """Unsubscribe by id, or in STOMP 1.0 by destination: the oldest without an id (S13).
 
         Raises:
-          ProtocolError: there is no such subscription (S14), a durable one belongs to another user,
-            or its name is ambiguous.
+          ProtocolError: there is no such subscription (S14), or the name of a durable one is
+            ambiguous.
         """
         found = self._find(client, event)
         name = wants_durable_end(event.headers, client.client_id)
@@ -60,8 +61,10 @@ class Unsubscriber:
     ) -> Generator[None, None, Binding | None]:
         """Return the durable subscription that an UNSUBSCRIBE names, or None.
 
+        Those of other users do not exist for a user who may not end them.
+
         Raises:
-          ProtocolError: the name is ambiguous, or belongs to another user.
+          ProtocolError: the name is ambiguous.
         """
         aliases = self.dialect.destination_aliases
         name_in_header = event.destination
@@ -74,15 +77,14 @@ class Unsubscriber:
             # The user's own ones take precedence over those of other users.
             own = [binding for binding in meant if binding.owner == client.identity.name]
             meant = own or meant
-        if len(meant) > 1:
-            for binding in meant:
-                yield from self._judge(client, binding)  # before the ERROR lists them
-            raise ambiguous(name, meant)
-        return meant[0] if meant else None
-
-    def _judge(self, client: Client, binding: Binding) -> Work:
-        """Raise ``ProtocolError`` if a durable subscription belongs to another user."""
-        return after(partial(self.authorizer.check_durable, client, binding))
+        found = []
+        for binding in meant:
+            with suppress(ProtocolError):  # recorded
+                yield from after(partial(self.authorizer.check_durable, client, binding))
+                found.append(binding)
+        if len(found) > 1:
+            raise ambiguous(name, found)
+        return found[0] if found else None
 
     def _end_durable(self, client: Client, binding: Binding, now: float) -> Work:
         """End a durable subscription, and make the client wait until that is stored.
@@ -90,7 +92,7 @@ class Unsubscriber:
         Raises:
           ProtocolError: it belongs to another user.
         """
-        yield from self._judge(client, binding)
+        yield from after(partial(self.authorizer.check_durable, client, binding))
         if not binding.durable:
             return  # another client ended it meanwhile
         self.bindings.end_durable(binding, now)

@@ -86,9 +86,6 @@ class InitialDelivery:
     ) -> None:
         consumer = subscription.consumer
         if options.browser and isinstance(consumer, Consumer):
-            for name, pattern in subscription.targets:
-                if pattern is None:
-                    self.queues.open(name, subscription.quota)
             make = partial(self._browse, consumer, options)
             self.browses.add(subscription, make, now)
 

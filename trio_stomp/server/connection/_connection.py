@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import trio
 from attrs import define, field
 
-from trio_stomp.base import CloseReason, ProtocolError, RemoteError
+from trio_stomp.base import CloseReason, RemoteError
 from trio_stomp.broker import internal_error
 from trio_stomp.protocol import Opened, Refused, State
 from trio_stomp.server.connection._deadlines import Deadlines
@@ -187,24 +187,6 @@ class Connection:
     def end(self, error: RemoteError) -> None:
         """Stop reading, and send ``error`` once earlier input is processed."""
         self.lifecycle.abort(error)
-
-    def end_if_revoked(self, revoked: frozenset[str]) -> None:
-        """End the connection if its certificate was revoked after the handshake.
-
-        Args:
-          revoked: Keys of certificates, and of authorities that are trusted no more.
-        """
-        if revoked.isdisjoint(self.link.certificate_keys):
-            return
-        error = ProtocolError(
-            "authentication-failed",
-            "the certificate of this connection was revoked",
-            reason=CloseReason.AUTHENTICATION_FAILED,
-        )
-        if self.is_open:
-            self.lifecycle.abort(error)
-        else:
-            self.lifecycle.on_close(error.reason)
 
     # For the dispatcher.
 

@@ -1,4 +1,4 @@
-"""The deadlines of a connection: its opening, heart-beats, pings, stalled writes, its token."""
+"""The deadlines of a connection: opening, heart-beats, pings, stalled writes, credentials."""
 
 import math
 
@@ -22,7 +22,7 @@ class Deadlines:
     """The deadlines of a connection, checked by the watchdog.
 
     Handles: the connect timeout, stalled writes, heart-beats both ways, WebSocket pings, the
-    expiry of a token.
+    expiry of a token or certificate.
     Does not handle: ending the connection (``Lifecycle``).
 
     Args:
@@ -34,7 +34,7 @@ class Deadlines:
     reader: Reader
     opened_at: float
     expires_at: float = math.inf
-    """When the client's token expires, as Unix time."""
+    """When the client's token or certificate expires, as Unix time."""
     next_look: float = math.inf
     heartbeats_missed: int = 0
     _late_since: float = -1.0
@@ -78,7 +78,7 @@ class Deadlines:
         return self._end(error)
 
     def _look_expiry(self, now: float) -> float:
-        """End the session when the token that opened it expires."""
+        """End the session when its token or certificate expires."""
         if self.expires_at == math.inf:
             return math.inf
         left_s = self.expires_at - self.link.shared.authenticator.wall_s()
@@ -86,8 +86,8 @@ class Deadlines:
             return now + left_s
         error = ProtocolError(
             "credentials-expired",
-            "the token that opened this session has expired, or must be presented again (option "
-            "max_token_session_s); reconnect with a valid one",
+            "the token or certificate of this session has expired, or the token must be presented "
+            "again (option max_token_session_s); reconnect with a valid one",
             reason=CloseReason.CREDENTIALS_EXPIRED,
         )
         return self._end(error)

@@ -1,5 +1,6 @@
 """A connection's wire, session and outbox, with the facts about its peer."""
 
+import math
 from typing import TYPE_CHECKING
 
 from attrs import define, field
@@ -80,6 +81,11 @@ class Link:
     def certificate_keys(self) -> frozenset[str]:
         """Return the keys of the client's certificate and of its issuer, or none without one."""
         return self._tls.certificate_keys() if self._tls is not None else frozenset()
+
+    @property
+    def certificate_end(self) -> float:
+        """Return when the client's certificate expires, as Unix time; inf without one."""
+        return self._tls.certificate_end() if self._tls is not None else math.inf
 
     def log_fields(self) -> dict[str, str]:
         """Return the structured fields of a log line about this connection."""

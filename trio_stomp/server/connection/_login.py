@@ -36,7 +36,7 @@ async def log_in(
                 link.session.close()
                 link.shared.report_failed_login(link.client, error.code)
                 return passed
-            event = evolve(event, identity=identity)
-            deadlines.expires_at = identity.expires_at
+            event = evolve(event, identity=identity, generation=link.shared.generation())
+            deadlines.expires_at = min(identity.expires_at, link.certificate_end)
         passed.append(event)
     return passed

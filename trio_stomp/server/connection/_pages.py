@@ -112,6 +112,7 @@ async def admit(link: Link, request: HttpRequest, rights: Sequence[tuple[Action,
         identity = link.vouched or await shared.authenticator.identify((), link)
     except RemoteError as error:
         raise HttpError(401, error.message, (*_LOG_IN, *error.headers)) from None
+    rules = shared.rules()  # they may have changed while the passcode was hashed
     for action, name in rights:
         if rules is None or not rules.rights(identity).allows(action, name):
             is_watching = action is Action.MONITOR and name == WATCHING

@@ -55,6 +55,7 @@ class ConnectionShared:
       authenticator: Identifies clients.
       tls: Encrypts connections; None = there is no certificate.
       rules: Returns the access rules in force.
+      generation: Returns the number of changes of users and rules so far.
     """
 
     limits: ServerLimits
@@ -70,6 +71,7 @@ class ConnectionShared:
     authenticator: "Authenticator"
     tls: "TlsBox | None"
     rules: "Callable[[], AccessRules | None]"
+    generation: Callable[[], int]
     websocket_reads: WebSocketReads
     held_bytes: int = 0
     """Bytes of incomplete frames, over all connections."""

@@ -51,7 +51,10 @@ class Voucher:
         """Return it as bytes."""
         who = self.identity
         expires_at = None if who.expires_at == math.inf else who.expires_at
-        fields = [who.name, sorted(who.roles), expires_at, who.method, who.key, self.transport]
+        # Not that of a passcode, which could be guessed from it: the node that checked it answers
+        # for it.
+        key = "" if who.method == "passcode" else who.key
+        fields = [who.name, sorted(who.roles), expires_at, who.method, key, self.transport]
         return json.dumps([*fields, self.session, self.is_forwarder]).encode()
 
     @classmethod

@@ -107,11 +107,23 @@ class TlsBox:
     Args:
       certificate, key, client_ca, client_crl, others: as ``make_server_context``.
 
+    Attributes:
+      revoked: Keys of certificates that are revoked now, and of authorities trusted no more. A
+        handshake that began before the last reload does not know all of them.
+
     Raises:
       OptionError: a file cannot be used.
     """
 
-    __slots__ = ("_client_ca", "_client_crl", "_files", "_load", "_once_trusted", "context")
+    __slots__ = (
+        "_client_ca",
+        "_client_crl",
+        "_files",
+        "_load",
+        "_once_trusted",
+        "context",
+        "revoked",
+    )
 
     def __init__(
         self,
@@ -132,7 +144,7 @@ class TlsBox:
             client_crl=client_crl,
             **others,
         )
-        self.context = self._load()
+        self.context, self.revoked = self._load(), frozenset[str]()
         self._once_trusted = read_authorities(client_ca)
 
     @classmethod
@@ -152,7 +164,7 @@ class TlsBox:
         box = cls.__new__(cls)
         box._files, box._load, box.context = ("", ""), lambda: context, context
         box._client_ca = box._client_crl = ""
-        box._once_trusted = frozenset()
+        box.revoked = box._once_trusted = frozenset()
         return box
 
     def load(self) -> ssl.SSLContext:
@@ -171,7 +183,7 @@ class TlsBox:
         """
         self.context = self._load()
 
-    def revoked(self) -> frozenset[str]:
+    def read_revoked(self) -> frozenset[str]:
         """Return the keys of revoked certificates, and of authorities trusted no more.
 
         Raises:
@@ -333,7 +345,7 @@ def _key_warnings(key: str) -> list[str]:
 def _date_warnings(certificate: str, wall_s: float) -> list[str]:
     try:
         with open(certificate, encoding="latin-1") as file:
-            begin_s, end_s = _validity(_first_certificate(file.read()))
+            begin_s, end_s = validity(_first_certificate(file.read()))
     except (OSError, ValueError, IndexError):
         return []  # OpenSSL could read it
     name = f"{certificate} (tls_cert)"
@@ -354,7 +366,7 @@ def _first_certificate(text: str) -> bytes:
     return binascii.a2b_base64(body)
 
 
-def _validity(certificate: bytes) -> tuple[float, float]:
+def validity(certificate: bytes) -> tuple[float, float]:
     """Return begin and end of a certificate's validity (RFC 5280 section 4.1), in s since 1970.
 
     The ``ssl`` module reports these of peers' certificates only, and ``cryptography`` is optional.

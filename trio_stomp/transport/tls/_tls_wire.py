@@ -8,6 +8,7 @@ Does not handle: time limits, acceptable certificates and versions.
 Spec: RFC 8446, RFC 5246.
 """
 
+import math
 import ssl
 from collections.abc import Sequence
 from contextlib import suppress
@@ -16,7 +17,7 @@ import trio
 
 from trio_stomp.base import CloseReason, RemoteError
 from trio_stomp.transport.tls._revocation import certificate_keys
-from trio_stomp.transport.tls._tls_context import certificate_names
+from trio_stomp.transport.tls._tls_context import certificate_names, validity
 from trio_stomp.transport.wire import Piece, SocketWire, Wire
 
 RECORD_BYTES = 16 * 1024
@@ -159,6 +160,14 @@ class TlsWire:
             return certificate_keys(der) if der else frozenset()
         except (ssl.SSLError, ValueError, IndexError):
             return frozenset()
+
+    def certificate_end(self) -> float:
+        """Return when the peer's certificate expires, in seconds since 1970; inf without one."""
+        try:
+            der = self._ssl.getpeercert(binary_form=True)
+            return validity(der)[1] if der else math.inf
+        except (ssl.SSLError, ValueError, IndexError):
+            return math.inf
 
     async def handshake(self) -> None:
         """Do the handshake. Call this once, before all other methods.

@@ -58,7 +58,7 @@ class Change:
             self.owner.manager.record(self.event, self.queue, identity.name, self.detail)
 
         try:
-            await self.owner.server.dispatcher.call(change)
+            await self.owner.server.act(identity, self.rights, change)
         except ProtocolError as error:
             raise as_http(error) from None
         await Answering(send).end(self.result)

@@ -115,7 +115,7 @@ class MessageOperations:
         yield post(
             name="move",
             summary="Move messages of a queue to another destination.",
-            right="receive at the queue, send to the other",
+            right="receive at the queue, send to the other; create, if that is a new queue",
             parameters=(QUEUE, TO, *CONDITIONS, COUNTED),
             answer={"queue": TEXT, "to": TEXT, "moved": COUNT},
             errors=(*CHOICES, *OF_MOVES),
@@ -124,7 +124,7 @@ class MessageOperations:
         yield post(
             name="retry",
             summary="Send dead letters of a queue to their original destinations.",
-            right="receive at the queue, send to each destination",
+            right="receive at the queue, send to each destination; create, if it is a new queue",
             parameters=(QUEUE, INSTEAD, ORIGIN, *CONDITIONS, COUNTED),
             answer={"queue": TEXT, "sent": COUNT, "left": COUNTS},
             errors=CHOICES,

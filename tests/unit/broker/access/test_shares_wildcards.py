@@ -123,7 +123,7 @@ def test_durable_subscriptions_to_wildcards_are_judged_in_pieces():
     actor.does(Unsubscribed("1", None, b"end", (DURABLE,)))
     desk.settles()
     assert max(desk.pieces) <= MOST
-    assert actor.error().get("code") == "not-authorized"
+    assert actor.error().get("code") == "unknown-subscription"
 
 
 def test_two_may_end_a_durable_subscription_at_once():

@@ -63,6 +63,18 @@ def test_bodies_are_traced_on_request_and_truncated(core: Core) -> None:
     assert len(line) < 400
 
 
+def test_bodies_are_in_the_log_and_in_no_event(core: Core) -> None:
+    """Users with the right monitor receive events, and history and tables keep them."""
+    operator, client = core.peer(), core.peer()
+    core.broker.events.are_stored = True
+    asks(operator, session="s2", bodies=True)
+    client.sends("/topic/t", "confidential")
+    assert "confidential" in traced(core)[0]
+    details = [each.detail for each in core.broker.events.take() if each.name == "trace"]
+    assert len(details) == 1
+    assert details[0].endswith("| 12 bytes")
+
+
 def test_destination_is_traced_for_all_senders(core: Core) -> None:
     operator, one, other = core.peer(), core.peer(), core.peer()
     asks(operator, destination="/topic/t")

@@ -5,7 +5,7 @@ An operation is a task of the connection that requested it, and ends when the co
 result; otherwise it is the result.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Generic, TypeVar
 
@@ -67,16 +67,18 @@ class Stepwise(Generic[T]):
 
     async def run(self, identity: "Identity", send: "Send", body: bytes = b"") -> None:
         """Implement ``WebOperation.run``."""
-        dispatcher = self.server.dispatcher
+        act = partial(self.server.act, identity, self.rights)
         answering = Answering.to(self.query.request, send)
         try:
-            operation = await dispatcher.call(lambda _now: self.begin(identity, body))
+            operation = await act(lambda _now: self.begin(identity, body))
         except ProtocolError as error:
             raise as_http(error) from None
         try:
-            await self._drive(operation, answering)
+            await self._drive(operation, act, answering)
+        except ProtocolError as error:
+            operation.problem = error.without_traceback()  # the user or a right has gone
         finally:
-            dispatcher.call_soon(partial(self._end, operation, identity.name))
+            self.server.dispatcher.call_soon(partial(self._end, operation, identity.name))
         if operation.problem is None:
             await answering.end(self.result(operation), items=self.items)
         else:
@@ -84,13 +86,18 @@ class Stepwise(Generic[T]):
             record = {**self.result(operation), "error": why.text, "code": why.code}
             await answering.end(record, why.status)
 
-    async def _drive(self, operation: T, answering: Answering) -> None:
+    async def _drive(
+        self,
+        operation: T,
+        act: Callable[[Callable[[float], Step]], Awaitable[Step]],
+        answering: Answering,
+    ) -> None:
         """Take steps until the operation is done and stored."""
         told_at = trio.current_time()
         while True:
             woken = trio.Event()
             operation.woken = woken.set
-            match await self.server.dispatcher.call(operation.step):
+            match await act(operation.step):
                 case Step.DONE:
                     return
                 case Step.WAIT:
