@@ -3,7 +3,7 @@
 python scripts/interop_table.py            print the page
 python scripts/interop_table.py --write    write it
 
-It is made from tests/interop/expected.toml and tests/interop/results.json. The latter is written
+It is made from expected.toml, reports.toml and results.json in tests/interop. The latter is written
 by the tests, from a broker and clients that run:
 TRIO_STOMP_INTEROP_RESULTS=tests/interop/results.json pytest tests/foreign/test_interop.py
 """
@@ -95,6 +95,13 @@ def page() -> str:
         " virtual topics, advisories) are not run.\n",
         *report.section(),
         "",
+        "## Bug reports of other projects\n",
+        "What users of other projects reported in public, tried with this broker through a socket."
+        " A **bold** row is one in which this broker was wrong, too, until it was mended.\n",
+        "| report | its user expects | here | test |",
+        "|---|---|---|---|",
+        *_reports(tomllib.loads((HERE / "reports.toml").read_text(encoding="utf-8"))["report"]),
+        "",
         "## Clients not tested\n",
         "| client | why |",
         "|---|---|",
@@ -128,6 +135,14 @@ def _clients(clients: Sequence[Mapping[str, Any]], results: Mapping[str, Any]) -
         text = " ".join(_sentence(note) for note in notes)
         row = [client["name"], found["version"], language, *cells, text]
         yield f"| {' | '.join(row)} |"
+
+
+def _reports(reports: Sequence[Mapping[str, Any]]) -> Iterator[str]:
+    for each in reports:
+        name = f"{each['project']} {each['number']}"
+        name = f"**{name}**" if each.get("mended") else name
+        test = each["test"].removeprefix("tests/").replace("::", "` `")
+        yield f"| {name} | {each['expects']} | {each['here']} | `{test}` |"
 
 
 def _sentence(text: str) -> str:

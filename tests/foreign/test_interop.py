@@ -176,6 +176,14 @@ def test_the_page_is_made_from_the_expectations(table: ModuleType) -> None:
     assert table.page() == page, "run: python scripts/interop_table.py --write"
 
 
+def test_each_report_has_its_test() -> None:
+    reports = tomllib.loads((HERE / "reports.toml").read_text(encoding="utf-8"))["report"]
+    assert len(reports) >= 40
+    for each in reports:
+        file, _, name = each["test"].partition("::")
+        assert f"def {name}" in (ROOT / file).read_text(encoding="utf-8"), each["test"]
+
+
 def test_recorded_results_match_the_expected_ones() -> None:
     results = json.loads((HERE / "results.json").read_text(encoding="utf-8"))
     assert {

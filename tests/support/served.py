@@ -1,5 +1,6 @@
 """A broker that was started as a program starts one, over real sockets."""
 
+import re
 import ssl
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
@@ -64,3 +65,13 @@ async def served_with(
             for client in made.clients:
                 client.abort()
             made.handle.stop()
+
+
+async def used_bytes(made: Served) -> int:
+    """Return the broker's own figure of its messages in memory."""
+    async with await made.stream() as stream:
+        await stream.send_all(b"GET /metrics HTTP/1.1\r\nHost: localhost\r\n\r\n")
+        page = b"".join([piece async for piece in stream])
+    found = re.search(rb"^trio_stomp_memory_used_bytes (\S+)", page, re.MULTILINE)
+    assert found is not None
+    return int(float(found[1]))

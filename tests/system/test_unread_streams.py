@@ -1,13 +1,12 @@
 """Readers of a stream that do not read: what waits for them is bounded in sum, whoever sends."""
 
-import re
 from pathlib import Path
 
 import pytest
 import trio
 
 from tests.support.fakes import frame_bytes
-from tests.support.served import Served, served_with
+from tests.support.served import served_with, used_bytes
 from trio_stomp.broker import DestinationPolicy
 
 TOPIC = "/topic/log"
@@ -15,16 +14,6 @@ MESSAGES = 20_000
 CONNECTIONS, SUBSCRIPTIONS = 20, 10
 LIMIT_BYTES = 16 * 1024 * 1024
 STILL_S = 0.3
-
-
-async def used_bytes(made: Served) -> int:
-    """Return the broker's own figure of its messages in memory."""
-    async with await made.stream() as stream:
-        await stream.send_all(b"GET /metrics HTTP/1.1\r\nHost: localhost\r\n\r\n")
-        page = b"".join([piece async for piece in stream])
-    found = re.search(rb"^trio_stomp_memory_used_bytes (\S+)", page, re.MULTILINE)
-    assert found is not None
-    return int(float(found[1]))
 
 
 @pytest.mark.parametrize("ack", ["auto", "client"])

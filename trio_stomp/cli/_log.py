@@ -2,6 +2,7 @@
 
 import json
 import logging
+import select
 import sys
 import threading
 from contextlib import nullcontext
@@ -13,6 +14,10 @@ import trio
 GATHER_S = 0.02
 GATHER_LINES = 64
 """Maximum delay and maximum number of lines that are written together."""
+PIPE_CHARS, PATIENCE_MS = 4096, 100
+"""What a pipe takes without blocking if it takes anything, and how long to wait until it does."""
+
+LOST = "{} lines of the log are lost, because nothing has read it"
 
 FORMATS = ("auto", "human", "json")
 
@@ -57,27 +62,32 @@ class LineHandler(logging.StreamHandler[TextIO]):
 
     Each write blocks the event loop for 40 to 100 µs, a quarter of the cost of a short connection.
     So lines below WARNING may wait for GATHER_S; a process that is killed loses them. The order of
-    lines is kept.
+    lines is kept. Lines are dropped and counted while nothing reads a pipe or terminal.
     """
 
     def __init__(self, stream: TextIO) -> None:
         super().__init__(stream)
         self._lines: list[str] = []
+        self._lost = 0
         self._thread = 0
         self._some: trio.Event | None = None
+        self._poll: select.poll | None = None
+        try:
+            poll = select.poll()
+            poll.register(stream.fileno(), select.POLLOUT)
+            self._poll = poll
+        except (AttributeError, OSError, ValueError):
+            pass  # it is no file
 
     def emit(self, record: logging.LogRecord) -> None:
         """Implement ``logging.Handler.emit``. The caller holds the handler's lock."""
-        if self._some is None or threading.get_ident() != self._thread:
-            self.flush()
-            super().emit(record)
-            return
         try:
             self._lines.append(self.format(record) + self.terminator)
         except Exception:
             self.handleError(record)
             return
-        if record.levelno >= logging.WARNING or len(self._lines) >= GATHER_LINES:
+        is_many = record.levelno >= logging.WARNING or len(self._lines) >= GATHER_LINES
+        if is_many or self._some is None or threading.get_ident() != self._thread:
             self.flush()
         else:
             self._some.set()
@@ -85,14 +95,24 @@ class LineHandler(logging.StreamHandler[TextIO]):
     def flush(self) -> None:
         """Write the lines that wait."""
         with self.lock or nullcontext():
-            lines, self._lines = self._lines, []
+            text, self._lines = "".join(self._lines), []
             try:
-                if lines:
-                    self.stream.write("".join(lines))
-                super().flush()
+                if self._lost and text and self._has_room():
+                    told = {"levelname": "WARNING", "msg": LOST.format(self._lost)}
+                    text, self._lost = f"\n{self.format(logging.makeLogRecord(told))}\n{text}", 0
+                for at in range(0, len(text), PIPE_CHARS):
+                    if not self._has_room():
+                        self._lost += text.count("\n", at)
+                        break
+                    self.stream.write(text[at : at + PIPE_CHARS])
+                    super().flush()
             except Exception:
                 # As the standard handler: report the error on stderr, if there is one.
                 self.handleError(logging.makeLogRecord({"msg": "", "args": ()}))
+
+    def _has_room(self) -> bool:
+        """Return whether the stream takes PIPE_CHARS without blocking, after a short wait."""
+        return self._poll is None or bool(self._poll.poll(0 if self._lost else PATIENCE_MS))
 
     async def gather(self) -> None:
         """Join lines of this thread into fewer writes, until cancelled. Checkpoint: always."""

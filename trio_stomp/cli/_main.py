@@ -136,6 +136,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     Raises:
       SystemExit: help or the version was requested, and is printed.
     """
+    _open_closed_streams()
     argv = sys.argv[1:] if argv is None else list(argv)
     try:
         name, rest = _command(argv)
@@ -158,6 +159,14 @@ def main(argv: Sequence[str] | None = None) -> int:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return PIPE_CLOSED
     return code
+
+
+def _open_closed_streams() -> None:
+    """Open /dev/null in place of closed standard streams, or a file would get their descriptors."""
+    for number, name in enumerate(("stdin", "stdout", "stderr")):
+        if getattr(sys, name) is None:
+            os.dup2(os.open(os.devnull, os.O_RDWR), number)
+            setattr(sys, name, os.fdopen(number, "w" if number else "r"))
 
 
 def _failed(who: str, error: Exception, code: int) -> int:

@@ -395,7 +395,7 @@ class Server:
           accounts: The new accounts.
           rules: The new rules; None = everything is allowed.
           apply: Makes the other changes, in that turn.
-          revoked: Keys of certificates whose connections must end.
+          revoked: Keys of certificates and authorities whose connections must end.
 
         Checkpoint: always. Cancel: the change is made nevertheless.
         """
@@ -407,7 +407,7 @@ class Server:
             self.codecs.forget_heads()  # they were checked against the former limits
             self.broker.use_rules(rules, self.authenticator.knows, now)
             for connection in self.connections if revoked else ():
-                if connection.link.certificate_key in revoked:
+                if not revoked.isdisjoint(connection.link.certificate_keys):
                     self._revoke(connection, now)
 
         await self.inbox.put(Control(turn))

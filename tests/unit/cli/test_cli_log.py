@@ -2,6 +2,7 @@
 
 import io
 import logging
+import os
 from collections.abc import Iterator
 
 import pytest
@@ -119,3 +120,20 @@ async def test_failed_log_write_ends_nothing(
     stream.is_broken = False
     log.warning("told")
     assert stream.getvalue() == "told\n"
+
+
+def test_lines_are_dropped_and_counted_while_nothing_reads_a_pipe(stream: Stream) -> None:
+    """containerd 9342: the log's reader was stopped, and the pipe's writer served nobody."""
+    reading, writing = os.pipe()
+    os.set_blocking(reading, False)
+    with os.fdopen(reading) as read, os.fdopen(writing, "w") as write:
+        log.handlers[:] = [LineHandler(write)]
+        for number in range(1000):
+            log.info("line %d %s", number, "x" * 200)
+        lines = read.read().splitlines()
+        log.info("read again")
+        told, last = read.read().splitlines()[-2:]
+    kept = [line for line in lines if line.endswith("x" * 200)]
+    assert [int(line.split()[1]) for line in kept] == list(range(len(kept)))
+    assert told == f"{1000 - len(kept)} lines of the log are lost, because nothing has read it"
+    assert last == "read again"

@@ -1,12 +1,14 @@
 """The broker as a process: its first line of log, one client, signals, exit codes."""
 
+import os
 import re
 import signal
 import socket
 import subprocess
 import sys
+import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 import pytest
@@ -83,6 +85,33 @@ def test_a_signal_stops_in_order(number: signal.Signals) -> None:
         broker.process.send_signal(number)
         assert broker.wait() == 0
         assert f"stopping: got {number.name}" in broker.log.read()
+
+
+@pytest.mark.parametrize("closed", [(2,), (0, 1, 2)])
+def test_a_daemon_without_standard_streams(closed: tuple[int, ...]) -> None:
+    """Mosquitto 234: the broker ended with 1, and said nothing anywhere."""
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        port = server.getsockname()[1]
+
+    def close() -> None:
+        for number in closed:
+            os.close(number)
+
+    command = [sys.executable, "-m", "trio_stomp", "--port", f"{port}"]
+    with subprocess.Popen(command, cwd=ROOT, preexec_fn=close) as process:
+        try:
+            answer = b""
+            while not answer:
+                assert process.poll() is None
+                time.sleep(0.05)
+                with suppress(OSError), socket.create_connection(("127.0.0.1", port)) as link:
+                    link.sendall(CONNECT)
+                    answer = receive_frame(link)
+            assert answer.startswith(b"CONNECTED\n")
+            process.send_signal(signal.SIGTERM)
+            assert process.wait(PATIENCE_S) == 0
+        finally:
+            process.kill()
 
 
 def refused(*arguments: str) -> str:

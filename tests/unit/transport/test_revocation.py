@@ -13,7 +13,12 @@ from tests.support.fakes import Client
 from tests.support.served import Served, served
 from tests.support.tls import DAY, NOW, Employee, authority, revocation_list
 from trio_stomp import OptionError, Settings
-from trio_stomp.transport.tls._revocation import certificate_key, read_revoked, revocation_warnings
+from trio_stomp.transport.tls._revocation import (
+    certificate_keys,
+    read_authorities,
+    read_revoked,
+    revocation_warnings,
+)
 
 
 def put(path: Path, data: bytes) -> None:
@@ -38,11 +43,13 @@ def test_revocation_lists_name_serial_numbers_and_authority(ca: trustme.CA, crl:
     gone, goes, stays = (Employee.of(name, ca) for name in ("gone", "goes", "stays"))
     foreign = Employee.of("foreign", other)
     crl.write_bytes(b"words\n" + revocation_list(ca, gone, goes) + revocation_list(other, foreign))
-    assert read_revoked(str(crl)) == {gone.key, goes.key, foreign.key}
-    assert stays.key not in read_revoked(str(crl))
+    revoked = read_revoked(str(crl))
+    assert len(revoked) == 3
+    assert all(len(revoked & each.keys) == 1 for each in (gone, goes, foreign))
+    assert not revoked & stays.keys
     # The same serial number of another authority is another certificate.
     crl.write_bytes(revocation_list(other, gone))
-    assert gone.key not in read_revoked(str(crl))
+    assert not gone.keys & read_revoked(str(crl))
 
 
 def test_a_list_may_be_empty(ca: trustme.CA, crl: Path) -> None:
@@ -86,7 +93,7 @@ def test_a_list_that_ends_is_warned_of(
 @pytest.mark.parametrize("der", [b"", b"\x30", b"\x30\x00"])
 def test_file_that_is_no_certificate_has_no_key(der: bytes) -> None:
     with pytest.raises((ValueError, IndexError)):
-        certificate_key(der)
+        certificate_keys(der)
 
 
 # --- a broker -------------------------------------------------------------------------------------
@@ -134,6 +141,43 @@ async def test_a_revoked_certificate_is_refused_and_its_connections_end_at_sighu
             await door.handle.reload()
         await refuses(door, later)
         await enter(door, owner)
+
+
+async def test_connections_of_an_authority_that_is_no_longer_trusted_end_at_sighup(
+    ca: trustme.CA, tmp_path: Path
+) -> None:
+    """Mosquitto 3568: the authorities of clients were those of the start, whatever the file said.
+
+    Its clients cannot log in again, so those that are open end, too.
+    """
+    trusted, between = tmp_path / "trusted.pem", ca.create_child_ca()
+    other = trustme.CA(organization_name="another")
+    first, second, third = Employee.of("a", ca), Employee.of("b", other), Employee.of("c", between)
+    trusted.write_bytes(ca.cert_pem.bytes() + other.cert_pem.bytes())
+    async with served(
+        tls_cert=authority().certificate,
+        tls_client_ca=str(trusted),
+        tls_client_certificates="optional",
+    ) as door:
+        stays, goes, chained = [await enter(door, each) for each in (first, second, third)]
+        await door.handle.reload()
+        assert await goes.fence() == []
+        trusted.write_bytes(ca.cert_pem.bytes())
+        await door.handle.reload()
+        await goes.expect_error("authentication-failed")
+        await refuses(door, second)
+        assert await stays.fence() == await chained.fence() == []
+        trusted.write_bytes(ca.cert_pem.bytes() + other.cert_pem.bytes())
+        await door.handle.reload()
+        assert await (await enter(door, second)).fence() == []
+
+
+def test_a_file_that_cannot_be_read_names_no_authority(ca: trustme.CA, tmp_path: Path) -> None:
+    file = tmp_path / "ca.pem"
+    file.write_bytes(ca.cert_pem.bytes())
+    assert read_authorities(str(file)) <= Employee.of("a", ca).keys
+    file.write_text("-----BEGIN CERTIFICATE-----\nAAAA\n-----END CERTIFICATE-----")
+    assert read_authorities(str(file)) == read_authorities("") == frozenset()
 
 
 async def test_a_list_that_is_too_old_lets_no_certificate_in(

@@ -1,7 +1,8 @@
 """Quotas for pages that queues read back from the store.
 
 A page is charged to a consumer of its queue whose quota has room. If none has, each user still
-gets one page at a time, so that consumers that acknowledge make progress.
+gets one page at a time, so that consumers that acknowledge make progress. All consumers without a
+quota are one user, whose quota is the room for waiting messages.
 """
 
 from collections.abc import Iterator
@@ -43,28 +44,27 @@ class Readers:
     """Decides which quota pays for a page, and which queues wait for room."""
 
     memory: MemoryBudget
-    held: dict[Quota, dict[Queue, None]] = field(factory=dict)
+    held: dict[Quota | None, dict[Queue, None]] = field(factory=dict)
     """Queues that wait until one of their readers has room."""
-    _beyond: dict[Quota, Queue] = field(factory=dict)
+    _beyond: dict[Quota | None, Queue] = field(factory=dict)
     """The queue of the page that a user has over quota."""
 
     def let_in(self, request: PageRead, paged: Paged) -> bool:
         """Find a quota for a page and reserve memory. Return False if the page must wait."""
         queue = request.queue
         readers = list(dict.fromkeys(_readers(queue)))
-        if not readers or None in readers:
-            return True
         cost = min(PAGE_BYTES, paged.size + MESSAGE_OVERHEAD_BYTES * paged.count)
+        if not readers:  # what it has is looked at again when it has none, or another arrives
+            return not queue.waiting.count or cost <= self.memory.kept_room
         for quota in readers:
-            if quota is not None and self._admits(quota, cost):
+            if self._admits(quota, cost):
                 if cost > self.memory.kept_room_for(quota):
                     self._note_beyond(quota, queue)
                 request.reader, request.reserved = quota, cost
                 self.memory.force_kept(cost, quota)
                 return True
         for quota in readers:
-            if quota is not None:  # pragma: no branch (else it was admitted above)
-                self.held.setdefault(quota, {})[queue] = None
+            self.held.setdefault(quota, {})[queue] = None
         return False
 
     def payer(self, queue: Queue) -> Quota | None:
@@ -86,12 +86,12 @@ class Readers:
                     del self.held[quota]
                 queue.host.mark(queue)
 
-    def _note_beyond(self, quota: Quota, queue: Queue) -> None:
+    def _note_beyond(self, quota: Quota | None, queue: Queue) -> None:
         if len(self._beyond) >= MANY:
             self._beyond = {user: each for user, each in self._beyond.items() if _is_busy(each)}
         self._beyond[quota] = queue
 
-    def _admits(self, quota: Quota, cost: int) -> bool:
+    def _admits(self, quota: Quota | None, cost: int) -> bool:
         if cost <= self.memory.kept_room_for(quota):
             return True
         other = self._beyond.get(quota)

@@ -256,7 +256,7 @@ class Storage:
 
     def _is_deep(self, queue: Queue, origin: Publication) -> bool:
         if queue.waiting.count < LOW_COUNT:
-            return False
+            return self.memory.kept_room < 0  # a dead letter is not refused
         return self.memory.has_much(origin.quota, PAGE_SHARE)
 
     # From the store.
@@ -271,8 +271,11 @@ class Storage:
         assert paged is not None
         if paged.is_loading:
             return True
-        if queue.sought and queue.waiting.count and self.memory.has_much(None, PAGE_SHARE):
-            return False  # what was loaded is not wanted, and would fill the memory
+        if self.memory.has_much(None, PAGE_SHARE):
+            if queue.sought and queue.waiting.count:
+                return False  # what was loaded is not wanted, and would fill the memory
+            if not queue.waiting.has_few(level, 1):
+                return False  # what is needed later leaves room for the first ones of other queues
         request = PageRead(queue, level, paged.last)
         if not self.readers.let_in(request, paged):
             return False

@@ -145,10 +145,8 @@ class Windows:
             day_s = paged.day_s - queue.host.timers.wall.offset_s
             if min(paged.expires_at, day_s) > now:
                 queue.sweep_later(paged.expires_at, paged.day_s)
-            elif queue.host.memory.is_short:
+            elif queue.host.memory.is_short or not self.storage.page_in(queue, level):
                 queue.sweep_later(now + SWEEP_S, NEVER)  # there may be no room for dead letters
-            elif not paged.is_loading:  # pragma: no branch (else it is being read already)
-                self.storage.page_in(queue, level)
 
     def note_end(self, queue: Queue, messages: list[Message]) -> None:
         """Note that messages ended, some of which may be such."""

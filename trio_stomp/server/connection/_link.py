@@ -84,9 +84,9 @@ class Link:
         return tls.certificate_names() if tls is not None else ()
 
     @property
-    def certificate_key(self) -> str:
-        """Return the unique key of the client's certificate, or "" if it sent none."""
-        return self._tls.certificate_key() if self._tls is not None else ""
+    def certificate_keys(self) -> frozenset[str]:
+        """Return the keys of the client's certificate and of its issuer, or none without one."""
+        return self._tls.certificate_keys() if self._tls is not None else frozenset()
 
     @property
     def certificate_end(self) -> float:

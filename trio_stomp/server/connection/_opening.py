@@ -99,7 +99,7 @@ class Opening:
         wire = TlsWire(self.link.wire, tls.context, start)
         try:
             await wire.handshake()
-            if wire.certificate_key() in tls.revoked:
+            if not tls.revoked.isdisjoint(wire.certificate_keys()):
                 raise TlsError("its certificate was revoked during the handshake")
             if wire.certificate_end() <= self.link.shared.authenticator.wall_s():
                 raise TlsError("it resumed a session whose certificate has expired")

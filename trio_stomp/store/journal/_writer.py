@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Sequence
 from contextlib import suppress
+from errno import EDQUOT, ENOSPC
 
 from attrs import define, field
 
@@ -82,6 +83,35 @@ class Writer:
           turns: The turns, in order.
           is_tied: Records in streams depend on this commit, which is therefore synced.
         """
+        while True:
+            try:
+                return self._append_turns(turns, is_tied)
+            except StoreUnavailable as error:
+                cause = error.__cause__
+                is_full = isinstance(cause, OSError) and cause.errno in (ENOSPC, EDQUOT)
+                if not is_full or not self._gains_room():
+                    raise
+
+    def _gains_room(self) -> bool:
+        """Delete old segments, though nothing can be appended. Return whether there was one.
+
+        The disk may be full of them: only appends delete any, and copy what lives in them.
+        """
+        count = len(self._shared.segments)
+        self.sync()
+        self._cleaner.judge()
+        with suppress(StoreUnavailable):
+            for _ in range(PIECES_AT_ONCE):
+                self._tidy()
+                if len(self._shared.segments) < count:
+                    return True
+                if not self._cleaner.is_cleaning:
+                    return False
+                self._append(*self._encode((), piece_bytes=1), (), ())
+        self._cleaner.is_cleaning = False
+        return False
+
+    def _append_turns(self, turns: Sequence[Turn], is_tied: bool) -> None:
         records = journal_records(turns)
         batch, piece = self._encode(records)
         if self._is_too_much(batch):
@@ -170,9 +200,9 @@ class Writer:
                 tail.sync()
         tail.close()
 
-    def _next_piece(self) -> Piece:
+    def _next_piece(self, size: int) -> Piece:
         try:
-            return self._cleaner.next_piece(PIECE_BYTES + 4 * self._batch_bytes)
+            return self._cleaner.next_piece(size or PIECE_BYTES + 4 * self._batch_bytes)
         except OSError as error:
             raise self._unavailable(error) from error
 
@@ -180,13 +210,13 @@ class Writer:
         self._unsynced.clear()
         self._unsynced_turns = 0
 
-    def _encode(self, records: Sequence[Record]) -> tuple[Batch, Piece]:
+    def _encode(self, records: Sequence[Record], piece_bytes: int = 0) -> tuple[Batch, Piece]:
         """Encode records, preceded by the copies of the next piece.
 
         Copies come first, because the records may finish the copied messages.
         """
         self._roll()
-        piece = self._next_piece()
+        piece = self._next_piece(piece_bytes)
         batch = Batch(self._tail.segment.marker, self._shared.index.next_id)
         for copy in piece.copies:
             batch.add(copy)

@@ -26,29 +26,52 @@ from trio_stomp.transport.tls._der import (
 SOON_S = 24 * 3600.0
 """Time before expiry to warn at. Lists are renewed every few days or hours, so not sooner."""
 
+_CERTIFICATE = re.compile(r"-----BEGIN CERTIFICATE-----([^-]*)-----END CERTIFICATE-----")
 _LIST = re.compile(r"-----BEGIN X509 CRL-----([^-]*)-----END X509 CRL-----")
 _SEQUENCE = 0x30
 _TIMES = (UTC_TIME, GENERALIZED_TIME)
 
 
-def certificate_key(der: bytes) -> str:
-    """Return a digest of a certificate's issuer and serial number, which identifies it.
+def certificate_keys(der: bytes) -> frozenset[str]:
+    """Return digests of a certificate's issuer and serial number, and of its issuer alone.
 
     Raises:
       ValueError, IndexError: it is not a certificate.
     """
+    serial, issuer, _ = _parts(der)
+    return frozenset((_key(issuer, serial), _key(issuer)))
+
+
+def read_authorities(path: str) -> frozenset[str]:
+    """Return the digests of the authorities in a file: ``certificate_keys`` has that of its issuer.
+
+    Args:
+      path: A PEM file of certificates. There are none if OpenSSL would not read it.
+    """
+    try:
+        with open(path, encoding="latin-1") as file:
+            ders = [binascii.a2b_base64(body) for body in _CERTIFICATE.findall(file.read())]
+        return frozenset(_key(_parts(der)[2]) for der in ders)
+    except (OSError, ValueError, IndexError):
+        return frozenset()
+
+
+def _parts(der: bytes) -> tuple[bytes, bytes, bytes]:
+    """Return serial number, issuer and subject of a certificate (RFC 5280 section 4.1)."""
     _, at, _ = element(der, 0)
     _, at, _ = element(der, at)
     if der[at] == EXPLICIT_VERSION:
         _, _, at = element(der, at)
-    _, _, end = element(der, at)
-    serial = der[at:end]
-    _, _, issuer = element(der, end)
-    return _key(der[issuer : element(der, issuer)[2]], serial)
+    found = []
+    for _ in ("serial number", "signature algorithm", "issuer", "validity", "subject"):
+        _, _, end = element(der, at)
+        found.append(der[at:end])
+        at = end
+    return found[0], found[2], found[4]
 
 
 def read_revoked(path: str) -> frozenset[str]:
-    """Return the keys (``certificate_key``) of certificates revoked by the lists in a file.
+    """Return the keys (in ``certificate_keys``) of certificates revoked by the lists in a file.
 
     Args:
       path: A PEM file; "" = no revocations.
@@ -137,5 +160,5 @@ def _revoked(der: bytes) -> Iterator[str]:
         at = after
 
 
-def _key(issuer: bytes, serial: bytes) -> str:
+def _key(issuer: bytes, serial: bytes = b"") -> str:
     return hashlib.sha256(issuer + serial).hexdigest()

@@ -15,7 +15,11 @@ from typing import Any
 
 from trio_stomp.base import OptionError
 from trio_stomp.transport.tls._der import EXPLICIT_VERSION, date_of, element, time_of
-from trio_stomp.transport.tls._revocation import read_revoked, revocation_warnings
+from trio_stomp.transport.tls._revocation import (
+    read_authorities,
+    read_revoked,
+    revocation_warnings,
+)
 
 CIPHERS = "ECDHE+AESGCM:ECDHE+CHACHA20"
 """Ciphers for TLS 1.2, with forward secrecy and AEAD, as all ciphers of TLS 1.3 have."""
@@ -101,28 +105,47 @@ class TlsBox:
     """The context for new connections, which can be reloaded. Existing connections keep theirs.
 
     Args:
-      certificate, key, client_crl, others: as
-        ``make_server_context``.
+      certificate, key, client_ca, client_crl, others: as ``make_server_context``.
 
     Attributes:
-      revoked: Keys (``certificate_key``) of the client certificates that are revoked now. A
+      revoked: Keys of certificates that are revoked now, and of authorities trusted no more. A
         handshake that began before the last reload does not know all of them.
 
     Raises:
       OptionError: a file cannot be used.
     """
 
-    __slots__ = ("_client_crl", "_files", "_load", "context", "revoked")
+    __slots__ = (
+        "_client_ca",
+        "_client_crl",
+        "_files",
+        "_load",
+        "_once_trusted",
+        "context",
+        "revoked",
+    )
 
     def __init__(
-        self, certificate: str, key: str = "", *, client_crl: str = "", **others: str
+        self,
+        certificate: str,
+        key: str = "",
+        *,
+        client_ca: str = "",
+        client_crl: str = "",
+        **others: str,
     ) -> None:
         self._files = (certificate, key)
-        self._client_crl = client_crl
+        self._client_ca, self._client_crl = client_ca, client_crl
         self._load: Callable[[], ssl.SSLContext] = partial(
-            make_server_context, certificate, key, client_crl=client_crl, **others
+            make_server_context,
+            certificate,
+            key,
+            client_ca=client_ca,
+            client_crl=client_crl,
+            **others,
         )
         self.context, self.revoked = self._load(), frozenset[str]()
+        self._once_trusted = read_authorities(client_ca)
 
     @classmethod
     def over(cls, context: ssl.SSLContext) -> "TlsBox":
@@ -140,7 +163,8 @@ class TlsBox:
             ) from None
         box = cls.__new__(cls)
         box._files, box._load, box.context = ("", ""), lambda: context, context
-        box._client_crl, box.revoked = "", frozenset()
+        box._client_ca = box._client_crl = ""
+        box.revoked = box._once_trusted = frozenset()
         return box
 
     def load(self) -> ssl.SSLContext:
@@ -160,12 +184,14 @@ class TlsBox:
         self.context = self._load()
 
     def read_revoked(self) -> frozenset[str]:
-        """Read and return the keys (``certificate_key``) of revoked client certificates.
+        """Return the keys of revoked certificates, and of authorities trusted no more.
 
         Raises:
-          OptionError: the file cannot be used.
+          OptionError: a file cannot be used.
         """
-        return read_revoked(self._client_crl)
+        trusted = read_authorities(self._client_ca)
+        self._once_trusted |= trusted
+        return read_revoked(self._client_crl) | (self._once_trusted - trusted)
 
     def warnings(self, wall_s: float) -> tuple[str, ...]:
         """Return ``warnings_of`` for the files of this box."""

@@ -16,7 +16,7 @@ from contextlib import suppress
 import trio
 
 from trio_stomp.base import CloseReason, RemoteError
-from trio_stomp.transport.tls._revocation import certificate_key
+from trio_stomp.transport.tls._revocation import certificate_keys
 from trio_stomp.transport.tls._tls_context import certificate_names, validity
 from trio_stomp.transport.wire import Piece, SocketWire, Wire
 
@@ -153,13 +153,13 @@ class TlsWire:
             return ()  # before the handshake, or with a name that is not text
         return certificate_names(decoded or {})
 
-    def certificate_key(self) -> str:
-        """Return the key that identifies the peer's certificate, or "" without one."""
+    def certificate_keys(self) -> frozenset[str]:
+        """Return the keys of the peer's certificate and of its issuer, or none without one."""
         try:
             der = self._ssl.getpeercert(binary_form=True)
-            return certificate_key(der) if der else ""
+            return certificate_keys(der) if der else frozenset()
         except (ssl.SSLError, ValueError, IndexError):
-            return ""
+            return frozenset()
 
     def certificate_end(self) -> float:
         """Return when the peer's certificate expires, in seconds since 1970; inf without one."""

@@ -146,7 +146,7 @@ def test_message_arriving_during_a_page_read_is_not_lost() -> None:
     core = made(is_prompt=False)
     sender = deep(core, LOW + 1)
     reader = core.actor()
-    reader.subscribes(Q, ack="client", prefetch_count="1")
+    reader.subscribes(Q, ack="client", prefetch_count=f"{LOW}")
     core.turn()
     (wanted,) = core.log.take_reads()
     page = wanted.read(core.store, PAGE_BYTES)
@@ -393,12 +393,12 @@ def test_messages_that_expire_in_the_store_wait_for_room_of_their_dead_letters()
     core = made(**EXPIRING)
     stores(core.actor(), *numbered("", 20), ttl="60000")
     answered(core)
-    core.memory.limit_bytes = 1
+    core.memory.force_kept(100_000_000)
     expires(core, 60.1)
     assert core.queue(Q).depth == 20 - LOW
     expires(core, 1.1)
     assert core.queue(Q).depth == 20 - LOW
-    core.memory.limit_bytes = 100_000_000
+    core.memory.give_kept(100_000_000)
     expires(core, 1.1)
     assert sorted(dead(core)) == sorted(numbered("", 20))
 
