@@ -17,6 +17,7 @@ from trio_stomp.base import OptionError, first_of
 from trio_stomp.cli._arguments import PROGRAM, parse
 from trio_stomp.cli._banner import banner
 from trio_stomp.cli._log import gather_lines, set_up_log
+from trio_stomp.cli._tool import say
 from trio_stomp.cli.process import (
     Allocator,
     feed_watchdog,
@@ -102,7 +103,7 @@ def _make_directory(path: str) -> None:
 
 
 def _failed(error: BaseException, code: int) -> int:
-    sys.stderr.write(f"{PROGRAM}: error: {error}\n")
+    say(f"{PROGRAM}: error: {error}", to=sys.stderr)
     return code
 
 

@@ -13,7 +13,8 @@ from trio_stomp.cli._tool import (
     add_json,
     add_progress,
     make_tool_parser,
-    printable,
+    put,
+    say,
     show_json,
 )
 from trio_stomp.store import StoreError, compact, export_from, import_to, inspect, verify
@@ -41,7 +42,7 @@ def main(argv: Sequence[str]) -> int:
     except BrokenPipeError:
         raise  # The reader of the output, such as `head`, closed the pipe; this is no error.
     except (StoreError, OSError) as error:
-        sys.stderr.write(f"trio-stomp store {given.command}: error: {error}\n")
+        say(f"trio-stomp store {given.command}: error: {error}", to=sys.stderr)
         return DAMAGED
     return code
 
@@ -89,10 +90,9 @@ def _verify(given: argparse.Namespace) -> int:
             }
         )
     else:
-        for line in found.damage:
-            print(line)
+        say(*found.damage)
         result = f"{len(found.damage)} damaged" if found.damage else "nothing damaged"
-        print(
+        say(
             f"{given.target}: {found.messages} messages, {found.streamed} in streams, "
             f"{found.bytes} bytes; {result}"
         )
@@ -105,13 +105,13 @@ def _inspect(given: argparse.Namespace) -> int:
     if given.json:
         show_json(found)
         return WELL
-    print(f"store {found['store']}, commit {found['commit']}, next id {found['next_id']}")
-    print(f"settings {len(_rows(found['settings']))}, redelivered {found['redelivered']}")
+    say(f"store {found['store']}, commit {found['commit']}, next id {found['next_id']}")
+    say(f"settings {len(_rows(found['settings']))}, redelivered {found['redelivered']}")
     _table(_rows(found["places"]), "messages", "bytes", "level", "place")
     _table(_rows(found["streams"]), "first", "next", "bytes", "name")
     _table(_rows(found["files"]), "bytes", "file")
     for line in _rows(found["damage"]):
-        print(f"damaged: {line}")
+        say(f"damaged: {line}")
     return WELL
 
 
@@ -126,17 +126,18 @@ def _table(rows: Iterable[dict[str, object]], *columns: str) -> None:
     if not rows:
         return
     *numbers, name = columns
-    print()
-    print("".join(f"{column:>16}" for column in numbers), "", name)
+    heads = "".join(f"{column:>16}" for column in numbers)
+    say("", f"{heads}  {name}")
     for row in rows:
-        print("".join(f"{row[column]:>16}" for column in numbers), "", printable(str(row[name])))
+        say("".join(f"{row[column]:>16}" for column in numbers) + f"  {row[name]}")
 
 
 def _export(given: argparse.Namespace) -> int:
     with progress("export", wanted=given.progress) as tell:
         lines = export_from(given.target, tell)
         if given.file == "-":
-            _write(lines, sys.stdout)
+            for line in lines:
+                put(f"{line}\n")
         else:
             # The requested name never holds an incomplete file.
             part = Path(f"{given.file}.part")
@@ -178,7 +179,7 @@ def _imported(given: argparse.Namespace, lines: Iterable[str]) -> int:
         show_json(dict(sorted(count.items())))
     else:
         counts = ", ".join(f"{number} {kind}" for kind, number in sorted(count.items()))
-        print(f"{given.target}: {counts or 'nothing'}")
+        say(f"{given.target}: {counts or 'nothing'}")
     return WELL
 
 
@@ -188,7 +189,7 @@ def _compact(given: argparse.Namespace) -> int:
     if given.json:
         show_json({"bytes_before": before, "bytes_now": after})
     else:
-        print(f"{given.target}: {before} bytes before, {after} bytes now")
+        say(f"{given.target}: {before} bytes before, {after} bytes now")
     return WELL
 
 

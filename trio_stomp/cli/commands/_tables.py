@@ -3,6 +3,7 @@
 import argparse
 import time
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING
 
@@ -14,6 +15,7 @@ from trio_stomp.cli._tool import (
     Parser,
     add_json,
     make_tool_parser,
+    say,
     seconds,
     show_json,
 )
@@ -81,14 +83,20 @@ def _work(given: argparse.Namespace) -> None:
 
 def _follow(given: argparse.Namespace, store: "Store") -> None:
     """Read the stream once, or every ``--interval`` seconds."""
-    from trio_stomp.spark import StreamAway
-    from trio_stomp.spark.lake import DeltaStore, compact
-
     drain = _drain(given, store)
     store.place.check_room()
     if given.once:
         _read(given, drain)
         return
+    # Ctrl-C and SIGTERM are the ordinary end. Whoever runs this again goes on where it ended.
+    with suppress(KeyboardInterrupt):
+        _follow_for_ever(given, store, drain)
+
+
+def _follow_for_ever(given: argparse.Namespace, store: "Store", drain: "Drain") -> None:
+    from trio_stomp.spark import StreamAway
+    from trio_stomp.spark.lake import DeltaStore, compact
+
     merged_at, is_heard = time.monotonic(), False
     while True:
         began = time.monotonic()
@@ -162,7 +170,7 @@ def _say(given: argparse.Namespace, event: str, **figures: object) -> None:
         f"{name} {value:,}" if isinstance(value, int | float) else f"{name} {value}"
         for name, value in figures.items()
     )
-    print(f"{datetime.now(UTC):%H:%M:%S} {event}  {'  '.join(told)}".rstrip(), flush=True)
+    say(f"{datetime.now(UTC):%H:%M:%S} {event}  {'  '.join(told)}".rstrip())
 
 
 def retention(text: str) -> timedelta:
