@@ -7,7 +7,7 @@ import io
 import os
 import sys
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from functools import partial
 from importlib import import_module
 from typing import TYPE_CHECKING, Any, NoReturn
@@ -121,6 +121,8 @@ MODULES = {
 """The modules of commands that are not named after their command."""
 SHARED = ("_messages._send", "_manage._commands")
 """Modules of several commands, whose functions take the command's name."""
+COPIES = ("store", "tables", "spark")
+"""Commands that write what the broker holds to files."""
 VERSION = ("--version", "-V", "version")
 
 USAGE = f"""\
@@ -154,9 +156,12 @@ def main(argv: Sequence[str] | None = None) -> int:
     name = PROGRAM
     _accept_all_characters()
     try:
-        with ending_at_sigterm(), _flushing():
+        with ending_at_sigterm(), _flushing(), ExitStack() as stack:
             command, rest = _command(argv)
             name = f"{PROGRAM} {command}"
+            if command in COPIES:
+                # The original is its owner's alone.
+                stack.callback(os.umask, os.umask(0o077))
             code: int = _function(command, "main")(rest)
     except OptionError as error:
         return _failed(PROGRAM, error, BAD_OPTION)

@@ -6,6 +6,7 @@ from collections.abc import Callable
 
 import trio
 
+from trio_stomp.base import WRITE, exposed
 from trio_stomp.config import Settings
 from trio_stomp.store import JournalStore, Recovered, Store
 from trio_stomp.store._options import JOURNAL, MEMORY
@@ -37,6 +38,8 @@ async def open_store(
     store = given
     if store is None:
         store = _journal(settings) if kind == JOURNAL else _sql(settings)
+    if warning := exposed(settings.store.data_dir, WRITE):
+        logger.warning("%s: %s", kind, warning)
     recovered = await trio.to_thread.run_sync(store.recover, progress_reporter(kind))
     for line in recovered.damage:
         logger.error("%s: %s", kind, line)

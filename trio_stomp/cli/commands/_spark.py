@@ -9,7 +9,7 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING
 
 from trio_stomp.base import OptionError
-from trio_stomp.cli._connect_options import add_source
+from trio_stomp.cli._connect_options import add_source, warn_if_exposed
 from trio_stomp.cli._tool import (
     WELL,
     CannotDo,
@@ -58,6 +58,7 @@ def main(argv: Sequence[str]) -> int:
         from trio_stomp.spark.running import SidecarError, cause
     except ModuleNotFoundError as error:
         raise CannotDo(f"{error.name} is not installed: {EXTRA}") from None
+    warn_if_exposed(getattr(given, "credentials_file", ""))
     try:
         RUN[given.command](given)
     except (CannotDo, OptionError):

@@ -1,7 +1,9 @@
 """``trio-stomp store``: inspect, check, move and compact a store."""
 
 import argparse
+import os
 import sys
+import tempfile
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import Any, TextIO
@@ -139,19 +141,20 @@ def _export(given: argparse.Namespace) -> int:
             for line in lines:
                 put(f"{line}\n")
         else:
-            # The requested name never holds an incomplete file.
-            part = Path(f"{given.file}.part")
-            with part.open("w", encoding="utf-8", newline="\n") as file:
-                _write(lines, file)
-            part.replace(given.file)
+            _replace(Path(given.file), lines)
     return WELL
 
 
-def _write(lines: Iterable[str], file: TextIO) -> None:
-    for line in lines:
-        file.write(line)
-        file.write("\n")
-    file.flush()
+def _replace(target: Path, lines: Iterable[str]) -> None:
+    """Write a file of this user alone, whose name never holds an incomplete one."""
+    handle, part = tempfile.mkstemp(prefix=f".{target.name}.", dir=target.parent)
+    try:
+        with open(handle, "w", encoding="utf-8", newline="\n") as file:
+            file.writelines(f"{line}\n" for line in lines)
+        os.replace(part, target)
+    except BaseException:
+        os.unlink(part)
+        raise
 
 
 def _import(given: argparse.Namespace) -> int:
