@@ -125,7 +125,7 @@ export class Overview {
     this.#drawRates(now, shown);
     this.#drawHeat();
     drawBars(byId("busiest"), busiest(model), "No messages in the last interval.");
-    drawBars(byId("drops"), drops(model), "No drops so far. Dead letters count as dropped, too.", true);
+    drawBars(byId("drops"), drops(model), "No drops so far. Dead letters are none: they wait in their queue.", true);
     drawBars(byId("endings"), endings(model), "No connection has ended.");
     drawFeed(byId("latest"), model.events);
   }
