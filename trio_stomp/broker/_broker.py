@@ -282,7 +282,7 @@ class Broker(BrokerAssembly):
         try:
             if client in self.clients:
                 del self.clients[client]
-                detail = f"from {client.remote}"
+                detail = f"from {client.remote}" + (client.error and f"; {client.error}")
                 self.events.record("disconnect", client, reason=reason.text, detail=detail)
             client.outbox = self._null_outbox
         finally:
@@ -480,9 +480,10 @@ class Broker(BrokerAssembly):
         """Send an ERROR to a client and end its connection, unless the dialect keeps it."""
         client.outbox.stage_frame(error_frame(error, client.rules, self.dialect.error_texts))
         self.quotas.note_refused(client.quota, error)
+        self.events.errors[error.code] += 1
         if self.dialect.keeps_socket_after_error and error.is_survivable:
             return
-        client.is_refused = True
+        client.is_refused, client.error = True, f"{error.code}: {error.message}"
         client.is_lost = error.reason in LOST
         client.outbox.close(error.reason)
         self.leaving.leave(client, now)

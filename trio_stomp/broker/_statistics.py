@@ -81,6 +81,7 @@ class Statistics:
       copies: The others.
       wildcards: Wildcard subscriptions that this broker counts.
       quota_refusals: ERRORs because a quota was full.
+      errors: ERRORs by their code.
       forwards_waiting: SENDs whose messages other brokers do not have yet.
       lost_events: Events beyond the limit of one turn.
     """
@@ -95,6 +96,7 @@ class Statistics:
     messages: MessageFigures
     stale: StaleFigures
     quota_refusals: int
+    errors: Mapping[str, int]
     forwards_waiting: int
     lost_events: int
     _table: Destinations
@@ -175,6 +177,7 @@ def statistics(broker: BrokerAssembly) -> Statistics:
             dropped=totals.dropped,
         ),
         quota_refusals=broker.quotas.refused,
+        errors=broker.events.errors,
         forwards_waiting=len(broker.forwards.waiting),
         lost_events=broker.events.lost,
         table=broker.destinations,

@@ -97,6 +97,8 @@ class Client:
     """It has used the ack mode ``client``, so an ACK may settle many deliveries."""
     is_refused: bool = False
     """An ERROR was sent, or the client has left. Further events are ignored."""
+    error: str = ""
+    """The code and the message of the ERROR that ended it, for operators."""
     is_lost: bool = False
     """The connection was lost or broke the protocol. Deliveries in process have failed."""
     is_gone: bool = False

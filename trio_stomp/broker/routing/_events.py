@@ -1,5 +1,6 @@
 """Events of the core, published to ``DIAG/event/…``."""
 
+from collections import Counter
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
@@ -37,6 +38,8 @@ class BrokerEvents:
     destinations: Destinations
     pending: list[BrokerEvent] = field(factory=list)
     lost: int = 0
+    errors: Counter[str] = field(factory=Counter)
+    """The ERRORs by their code."""
     are_stored: bool = False
     """Events are kept in a stream, even without subscribers."""
     event_history: EventHistory | None = None
