@@ -52,9 +52,9 @@ const TILES = [
   },
   {
     name: "Waiting",
-    read: (point) => (point.waiting === undefined ? point.parked : point.waiting + (point.parked ?? 0)),
+    read: (point) => (point.waiting === undefined ? undefined : point.waiting + (point.parked ?? 0)),
     value: (model, now) => [
-      format.brief((now.waiting ?? 0) + (now.parked ?? 0)),
+      format.brief(now.waiting === undefined ? undefined : now.waiting + (now.parked ?? 0)),
       `${format.brief(now.unacked)} unacknowledged, ${format.brief(now.parked)} parked`,
     ],
     colour: "mark",
@@ -114,6 +114,10 @@ export class Overview {
 
   forget() {
     this.span.forget();
+  }
+
+  fill() {
+    this.span.fill();
   }
 
   draw() {
