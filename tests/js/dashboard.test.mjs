@@ -14,7 +14,7 @@ const { addressOf, Api } = await load("lib/api.js");
 const format = await load("lib/format.js");
 const { roundUp, span, stretches, usedBuckets, warmth } = await load("lib/charts.js");
 const { Findings, MAX_FINDINGS } = await load("model/findings.js");
-const { backOff } = await load("lib/watch.js");
+const { backOff, Watch } = await load("lib/watch.js");
 const { filled, outcome, parseHeaders, pythonSnippet, javascriptSnippet } = await load("views/try.js");
 const { together } = await load("views/cluster.js");
 const { decided, horizonText, linkTo, parts, questionOf, tone } = await load("views/explain.js");
@@ -720,4 +720,66 @@ test("a client's text within a sentence is an element of its own", async () => {
   } finally {
     delete globalThis.document;
   }
+});
+
+test("a history that is too long begins again, without the points before the hole", async () => {
+  const subscriptions = [];
+  globalThis.document = { baseURI: "http://127.0.0.1/" };
+  globalThis.location = { hostname: "127.0.0.1" };
+  globalThis.window = {
+    StompJs: {
+      Versions: class {},
+      Client: class {
+        activate() {
+          queueMicrotask(() => this.onConnect({ headers: {} }));
+        }
+        subscribe(name, onMessage, headers) {
+          const own = { onMessage, headers, unsubscribe: () => subscriptions.splice(subscriptions.indexOf(own), 1) };
+          subscriptions.push(own);
+          return own;
+        }
+      },
+    },
+  };
+  const model = new Model();
+  let shortened = 0;
+  const watch = new Watch({
+    onRecord: (topic, body) => model.apply(topic, body),
+    onState: () => {},
+    onShortened: () => {
+      shortened += 1;
+      model.forgetPoints();
+    },
+  });
+  const tell = (second, bytes) =>
+    subscriptions.at(-1).onMessage({
+      headers: { destination: "DIAG/session" },
+      body: JSON.stringify(record(second, { stomp_connected: 1, subscriptions: 1 })),
+      binaryBody: { length: bytes },
+    });
+  watch.start();
+  await new Promise((resolve) => setTimeout(resolve, 0));
+  tell(900, 100); // the newest one, to find the end of the stream
+  tell(0, 4e6);
+  tell(1, 4e6);
+  tell(2, 4e6); // beyond the limit
+  assert.equal(shortened, 1);
+  tell(840, 100);
+  tell(900, 100);
+  assert.deepEqual(model.points.map(({ at }) => (at - START) / 1000), [840, 900]);
+  assert.equal(watch.state.name, "live");
+});
+
+test("the end of a connection has its error apart from its address", () => {
+  const model = new Model();
+  const detail = "from 127.0.0.1:1; queue-full: /queue/a has 1 messages; consume some";
+  model.apply("DIAG/event/disconnect", record(1, { name: "disconnect", session_id: "1", user: "", reason: "limit-exceeded", detail }));
+  model.apply("DIAG/event/disconnect", record(2, { name: "disconnect", session_id: "2", user: "", reason: "client-disconnect", detail: "from unix" }));
+  assert.deepEqual(
+    model.ended.map(({ remote, error }) => [remote, error]),
+    [
+      ["unix", ""],
+      ["127.0.0.1:1", "queue-full: /queue/a has 1 messages; consume some"],
+    ],
+  );
 });

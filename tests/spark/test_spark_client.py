@@ -1,5 +1,6 @@
 """The client of streams for Spark: frames, bounds, ranges, absent and silent brokers, TLS."""
 
+import pickle
 import socket
 import ssl
 import subprocess
@@ -17,7 +18,12 @@ from tests.support.stream_server import StreamServer, event
 _spark.require()
 
 from trio_stomp.spark import StreamAddress, StreamAway, StreamClient, StreamError  # noqa: E402
-from trio_stomp.spark._client import Connection, Patience, Replay  # noqa: E402
+from trio_stomp.spark._client import (  # noqa: E402
+    Connection,
+    Following,
+    Patience,
+    Replay,
+)
 from trio_stomp.spark._frames import (  # noqa: E402
     FrameError,
     FrameSplitter,
@@ -279,3 +285,37 @@ def test_a_connection_ends_with_disconnect(server: StreamServer) -> None:
             return
         threading.Event().wait(0.02)
     pytest.fail("no DISCONNECT")
+
+
+def test_the_bounds_are_followed_over_one_connection(server: StreamServer) -> None:
+    pauses: list[float] = []
+    following = Following(StreamClient(address(server)), pauses.append)
+    server.append("DIAG/event/x", event("x", number=1))
+    found = [following.bounds().next for _ in range(3)]
+    server.append("DIAG/event/x", event("x", number=2))
+    found += [following.bounds().next for _ in range(2)]
+    assert found == [1, 1, 1, 2, 2]
+    # It waits only if the stream has not grown, as an idle query asks without end.
+    assert [pause > 0.1 for pause in pauses] == [False, False, True, True, False]
+    copy = pickle.loads(pickle.dumps(following))
+    assert [command for command, _ in server.received].count("CONNECT") == 1
+    assert copy.bounds().next == 2
+    following.close()
+    following.close()
+    assert following.bounds().next == 2
+    for each in (following, copy):
+        each.close()
+    assert [command for command, _ in server.received].count("CONNECT") == 3
+
+
+def test_bounds_after_a_lost_connection() -> None:
+    with StreamServer() as server:
+        port = server.port
+        server.append("DIAG/event/x", event("x", number=1))
+        following = Following(StreamClient(address(server)))
+        assert following.bounds().next == 1
+    with StreamServer(port) as server:
+        server.append("DIAG/event/x", event("x", number=1))
+        server.append("DIAG/event/x", event("x", number=2))
+        assert following.bounds().next == 2
+        following.close()

@@ -7,6 +7,7 @@ pytest.importorskip("pyarrow", reason="the extra tables is not installed")
 import pyarrow as pa
 
 from trio_stomp.spark import StreamError
+from trio_stomp.spark._messages import Layout
 from trio_stomp.spark._types import fields_of
 
 
@@ -38,3 +39,17 @@ def test_nested_types_and_names_with_their_case() -> None:
 def test_wrong_types_are_reported(text: str, message: str) -> None:
     with pytest.raises(StreamError, match=message):
         fields_of(text)
+
+
+@pytest.mark.parametrize(
+    "text", ["sku STRING, SKU STRING", "a STRUCT<x: INT, X: INT>", "straße INT, STRASSE INT"]
+)
+def test_names_that_differ_by_case_are_one_column(text: str) -> None:
+    with pytest.raises(StreamError, match="tables ignore case, so rename one"):
+        fields_of(text)
+
+
+@pytest.mark.parametrize("name", ["OFFSET", "Date", "_Corrupt_Record"])
+def test_names_that_differ_by_case_from_our_columns(name: str) -> None:
+    with pytest.raises(StreamError, match=f"there is a column {name}"):
+        Layout.of("json", f"{name} STRING")

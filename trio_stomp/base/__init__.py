@@ -16,6 +16,9 @@ from trio_stomp.base._errors import OptionError as OptionError
 from trio_stomp.base._errors import ProtocolError as ProtocolError
 from trio_stomp.base._errors import RemoteError as RemoteError
 from trio_stomp.base._errors import StompError as StompError
+from trio_stomp.base._exposed import READ as READ
+from trio_stomp.base._exposed import WRITE as WRITE
+from trio_stomp.base._exposed import exposed as exposed
 from trio_stomp.base._groups import first_of as first_of
 from trio_stomp.base._groups import innermost as innermost
 from trio_stomp.base._groups import sole as sole

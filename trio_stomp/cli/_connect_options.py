@@ -13,8 +13,8 @@ from urllib.parse import urlsplit
 
 from attrs import field, frozen
 
-from trio_stomp.base import OptionError
-from trio_stomp.cli._tool import near
+from trio_stomp.base import READ, WRITE, OptionError, exposed
+from trio_stomp.cli._tool import near, say
 
 if TYPE_CHECKING:
     from ssl import SSLContext
@@ -267,6 +267,7 @@ def read_secret(path: str, flag: str) -> str:
             line: bytes = file.readline(MAX_SECRET_BYTES + 3)
     except OSError as error:
         raise OptionError(f"{flag} {path} cannot be read: {error.strerror}") from None
+    warn_if_exposed(path)
     line = line.removesuffix(b"\n").removesuffix(b"\r")
     if not line:
         raise OptionError(f"{flag} {path}: its first line is empty; write the secret there")
@@ -276,6 +277,12 @@ def read_secret(path: str, flag: str) -> str:
         return line.decode()
     except UnicodeDecodeError:
         raise OptionError(f"{flag} {path}: its first line is not UTF-8; convert it") from None
+
+
+def warn_if_exposed(path: str) -> None:
+    """Tell on standard error that others may read or change a file with a secret."""
+    if warning := exposed(path, READ | WRITE):
+        say(f"warning: {warning}", to=sys.stderr)
 
 
 def ask_passcode(user: str) -> str:

@@ -14,7 +14,7 @@ from urllib.parse import urlencode
 
 from attrs import frozen
 
-from trio_stomp.base import noop
+from trio_stomp.base import OptionError, noop
 from trio_stomp.cli._connect_options import (
     Access,
     Address,
@@ -105,11 +105,21 @@ class Site:
           Unreachable: no HTTP answer arrived.
         """
         with self._asking("GET", path, timeout_s) as response:
-            body = response.read(MAX_PAGE_BYTES + 1)
-        if len(body) > MAX_PAGE_BYTES:
-            url = self.address.web_url
-            raise Unreachable(f"{url}{path} has over {MAX_PAGE_BYTES} bytes: is it a broker?")
+            body = self._whole(response)
         return Answer(response.status, body)
+
+    def _whole(self, response: http.client.HTTPResponse, *, is_line: bool = False) -> bytes:
+        """Read the rest of an answer, or its next line.
+
+        Raises:
+          Unreachable: it is longer than any of a broker.
+        """
+        read = response.readline if is_line else response.read
+        found = read(MAX_PAGE_BYTES + 1)
+        if len(found) > MAX_PAGE_BYTES:
+            url = self.address.web_url
+            raise Unreachable(f"{url} answers over {MAX_PAGE_BYTES} bytes: is it a broker?")
+        return found
 
     def operate(
         self,
@@ -142,13 +152,11 @@ class Site:
         path = f"{API}{name}?{urlencode(given, doseq=True)}"
         headers = {"Accept": LINES, **({"Content-Type": kind} if kind else {})}
         with self._asking(method, path, OPERATION_S, headers, body) as response:
-            last = b""
             # Other answers are one document of several lines.
-            for line in (
-                response if response.headers.get_content_type() == LINES else [response.read()]
-            ):
-                if last:
-                    tell(json.loads(last))
+            is_line = response.headers.get_content_type() == LINES
+            last = self._whole(response, is_line=is_line)
+            while is_line and (line := self._whole(response, is_line=True)):
+                tell(Answer(response.status, last).record() or {})
                 last = line
         if response.status == 404 and not last.startswith(b"{"):
             raise CannotDo("the broker has no management interface: it is older")
@@ -235,6 +243,22 @@ class Site:
             pair = base64.b64encode(f"{access.login}:{access.passcode}".encode()).decode()
             return {"Authorization": f"Basic {pair}"}
         return {}
+
+
+@contextmanager
+def understanding(given: argparse.Namespace) -> Iterator[None]:
+    """Report what an answer holds, and an answer of a broker does not, in one line.
+
+    Raises:
+      Unreachable: fields are missing, or are of other types.
+    """
+    try:
+        yield
+    except OptionError:
+        raise
+    except (LookupError, TypeError, ValueError, AttributeError, ArithmeticError) as error:
+        url, cause = read_address(given).web_url, f"{type(error).__name__}: {error}"[:SHOWN_CHARS]
+        raise Unreachable(f"{url} answers, but not like a broker ({cause})") from None
 
 
 def _cause(error: Exception) -> str:

@@ -3,23 +3,37 @@
 It imports almost nothing, so that ``health`` starts fast.
 """
 
+import io
 import os
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager
 from functools import partial
 from importlib import import_module
 from typing import TYPE_CHECKING, Any, NoReturn
 
 from trio_stomp._version import __version__
 from trio_stomp.base import OptionError
-from trio_stomp.cli._tool import BAD_OPTION, CANNOT, PROGRAM, CannotDo, near
+from trio_stomp.cli._signals import Terminated, ending_at_sigterm
+from trio_stomp.cli._tool import (
+    BAD_OPTION,
+    CANNOT,
+    PROGRAM,
+    UNWRITTEN,
+    CannotDo,
+    OutputFailed,
+    near,
+    put,
+    say,
+    writing,
+)
 
 if TYPE_CHECKING:
     from argparse import ArgumentParser
 
 OF_POSIX = ("fcntl", "resource", "termios")
 """Modules of Python that Windows does not have."""
-INTERRUPTED, PIPE_CLOSED = 130, 141
+INTERRUPTED, PIPE_CLOSED, TERMINATED = 130, 141, 143
 """128 plus the number of the signal, as in a shell."""
 
 GROUPS = (
@@ -107,6 +121,8 @@ MODULES = {
 """The modules of commands that are not named after their command."""
 SHARED = ("_messages._send", "_manage._commands")
 """Modules of several commands, whose functions take the command's name."""
+COPIES = ("store", "tables", "spark")
+"""Commands that write what the broker holds to files."""
 VERSION = ("--version", "-V", "version")
 
 USAGE = f"""\
@@ -130,33 +146,43 @@ def main(argv: Sequence[str] | None = None) -> int:
       argv: The arguments without the program's name; None = those of this process.
 
     Returns:
-      0 on success, 1 if the command failed, 2 for a bad option, 130 after Ctrl-C; others as in
-      the help of the command.
+      0 on success, 1 if the command failed, 2 for a bad option, 74 if its output cannot be written,
+      130 after Ctrl-C, 143 after SIGTERM; others as in the help of the command.
 
     Raises:
       SystemExit: help or the version was requested, and is printed.
     """
     _open_closed_streams()
     argv = sys.argv[1:] if argv is None else list(argv)
+    name = PROGRAM
+    _accept_all_characters()
     try:
-        name, rest = _command(argv)
-        code: int = _function(name, "main")(rest)
-        if name != "serve":
-            sys.stdout.flush()
+        with ending_at_sigterm(), _flushing(), ExitStack() as stack:
+            command, rest = _command(argv)
+            name = f"{PROGRAM} {command}"
+            if command in COPIES:
+                # The original is its owner's alone.
+                stack.callback(os.umask, os.umask(0o077))
+            code: int = _function(command, "main")(rest)
     except OptionError as error:
         return _failed(PROGRAM, error, BAD_OPTION)
+    except OutputFailed as error:
+        _discard_output()
+        return _failed(name, error, UNWRITTEN)
     except CannotDo as error:
-        return _failed(f"{PROGRAM} {name}", error, CANNOT)
+        return _failed(name, error, CANNOT)
+    except Terminated:
+        return TERMINATED
     except ModuleNotFoundError as error:
         if error.name not in OF_POSIX:
             raise
         reason = f"this system has no {error.name}, which Linux and macOS have; on Windows, use WSL"
-        return _failed(f"{PROGRAM} {name}", CannotDo(reason), CANNOT)
+        return _failed(name, CannotDo(reason), CANNOT)
     except KeyboardInterrupt:
         return INTERRUPTED
     except BrokenPipeError:
-        # The reader, such as `head`, closed the pipe; Python would report it again at exit.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        # The reader, such as `head`, closed the pipe.
+        _discard_output()
         return PIPE_CLOSED
     return code
 
@@ -170,8 +196,31 @@ def _open_closed_streams() -> None:
 
 
 def _failed(who: str, error: Exception, code: int) -> int:
-    sys.stderr.write(f"{who}: error: {error}\n")
+    say(*f"{who}: error: {error}".splitlines(), to=sys.stderr)
     return code
+
+
+def _accept_all_characters() -> None:
+    """Have outputs escape what their encoding lacks, as Python does for standard error alone."""
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors="backslashreplace")
+
+
+@contextmanager
+def _flushing() -> Iterator[None]:
+    """Write all output before the end, where an error is still reported in one line."""
+    try:
+        yield
+    finally:
+        if sys.stdout is not None:
+            with writing():
+                sys.stdout.flush()
+
+
+def _discard_output() -> None:
+    """Drop what could not be written, which Python would try to write again at its exit."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 def _command(argv: Sequence[str]) -> tuple[str, Sequence[str]]:
@@ -213,7 +262,7 @@ def _leading(argv: Sequence[str]) -> int:
 
 
 def _print_and_end(text: str) -> NoReturn:
-    sys.stdout.write(text)
+    put(text)
     raise SystemExit(0)
 
 

@@ -17,7 +17,7 @@ from trio_stomp.cli._connect_options import (
     remedy_of,
     tls_context,
 )
-from trio_stomp.cli._tool import CannotDo, printable
+from trio_stomp.cli._tool import CannotDo, printable, say
 from trio_stomp.client import (
     AuthenticationError,
     Client,
@@ -112,12 +112,11 @@ async def _report(client: Client, address: Address) -> None:
     async for event in client.events:
         if event.kind == "reconnecting" and not is_lost:
             is_lost = True
-            cause = "" if event.error is None else f": {printable(str(event.error))}"
-            sys.stderr.write(f"{address.netloc}: the connection broke{cause}; connecting again\n")
+            cause = "" if event.error is None else f": {event.error}"
+            say(f"{address.netloc}: the connection broke{cause}; connecting again", to=sys.stderr)
         elif event.kind == "connected" and is_lost:
             is_lost = False
-            sys.stderr.write(f"{address.netloc}: connected again\n")
-        sys.stderr.flush()
+            say(f"{address.netloc}: connected again", to=sys.stderr)
 
 
 def _blame(

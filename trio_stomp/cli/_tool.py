@@ -6,17 +6,19 @@ import math
 import re
 import sys
 from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from itertools import islice
-from typing import NoReturn
+from typing import NoReturn, TextIO
 
 from trio_stomp.base import OptionError
 
 PROGRAM = "trio-stomp"
-WELL, CANNOT, BAD_OPTION = 0, 1, 2
+WELL, CANNOT, BAD_OPTION, UNWRITTEN = 0, 1, 2, 74
 """Exit codes."""
 
 CHOICE = re.compile(r"invalid choice: '([^']*)' \(choose from (.*)\)")
 UNKNOWN = "unrecognized arguments: "
+BETWEEN = re.compile(r"[^\t\n]+")
 
 
 MAX_SECONDS = 365 * 24 * 3600.0
@@ -25,6 +27,10 @@ MAX_COUNT = 10**15
 
 class CannotDo(Exception):
     """The broker or the machine refuses: one line for the operator, and exit code 1."""
+
+
+class OutputFailed(CannotDo):
+    """What the command says cannot be written; what it has done stays done."""
 
 
 class Parser(argparse.ArgumentParser):
@@ -71,6 +77,10 @@ class Parser(argparse.ArgumentParser):
 
     def _is_number(self, word: str) -> bool:
         return self._negative_number_matcher.match(word) is not None
+
+    def print_help(self, file: object = None) -> None:  # noqa: ARG002
+        """Print the help. The base class ignores that an output is full."""
+        put(self.format_help())
 
     def error(self, message: str) -> NoReturn:
         """Refuse the command line.
@@ -225,9 +235,72 @@ def printable(text: str) -> str:
     )
 
 
-def show_json(value: object) -> None:
-    """Print an indented JSON document."""
-    print(json.dumps(value, indent=2))
+def say(*lines: object, to: TextIO | None = None) -> None:
+    """Write lines for people, of which each stays one line and controls no terminal.
+
+    All that a command says goes through this function, or through ``put``.
+
+    Args:
+      lines: The lines, whatever clients have put into them.
+      to: The stream; None = standard output.
+
+    Raises:
+      BrokenPipeError: the reader has closed the pipe.
+      OutputFailed: the stream cannot be written.
+    """
+    _write("".join(f"{printable(str(line))}\n" for line in lines), to)
+
+
+def put(text: str | bytes) -> None:
+    """Write data to standard output as they are, or harmlessly if a terminal shows them.
+
+    Raises:
+      BrokenPipeError, OutputFailed: as ``say``.
+    """
+    if sys.stdout is not None and sys.stdout.isatty():
+        shown = text if isinstance(text, str) else text.decode(errors="backslashreplace")
+        _write(BETWEEN.sub(lambda found: printable(found[0]), shown))
+    else:
+        _write(text if isinstance(text, bytes) else text.encode())
+
+
+def _write(text: str | bytes, to: TextIO | None = None) -> None:
+    out = to or sys.stdout
+    if out is None:  # The process was started without one.
+        return
+    with writing():
+        try:
+            if isinstance(text, bytes):
+                out.flush()
+                out.buffer.write(text)
+            else:
+                out.write(text)
+            out.flush()
+        except OSError:
+            # Nobody reads what is said about an error; the exit code still tells of it.
+            if to is None:
+                raise
+
+
+@contextmanager
+def writing() -> Iterator[None]:
+    """Report an output that cannot be written in one line.
+
+    Raises:
+      BrokenPipeError, OutputFailed: as ``say``.
+    """
+    try:
+        yield
+    except BrokenPipeError:
+        raise
+    except OSError as error:
+        cause = f"the output cannot be written: {error.strerror or error}"
+        raise OutputFailed(f"{cause}; what the command was to do may be done") from None
+
+
+def show_json(value: object, indent: int | None = 2) -> None:
+    """Print a JSON document."""
+    put(json.dumps(value, indent=indent) + "\n")
 
 
 def show_table(rows: Iterable[Sequence[object]], *columns: str) -> None:
@@ -239,12 +312,14 @@ def show_table(rows: Iterable[Sequence[object]], *columns: str) -> None:
         for at in range(len(columns))
     ]
     widths = [max(len(line[at]) for line in lines) for at in range(len(columns))]
-    for line in lines:
-        cells = [
+    cells = (
+        (
             cell.rjust(width) if right else cell.ljust(width)
             for cell, width, right in zip(line, widths, numeric, strict=True)
-        ]
-        print("  ".join(cells).rstrip())
+        )
+        for line in lines
+    )
+    say(*("  ".join(line).rstrip() for line in cells))
 
 
 def _shown(cell: object) -> str:
@@ -261,6 +336,6 @@ def ask_yes(question: str) -> bool:
     """
     if not sys.stdin.isatty():
         raise OptionError(f"{question} standard input is not a terminal; confirm with --yes")
-    sys.stderr.write(f"{question} [y/N] ")
+    sys.stderr.write(f"{printable(question)} [y/N] ")
     sys.stderr.flush()
     return sys.stdin.readline().strip().lower() in ("y", "yes")

@@ -3,7 +3,9 @@
 import errno
 import logging
 import os
+import sys
 from collections.abc import Awaitable, Callable
+from math import inf
 from typing import NoReturn
 
 import trio
@@ -30,6 +32,9 @@ logger = logging.getLogger("trio_stomp")
 EXHAUSTED = frozenset({errno.EMFILE, errno.ENFILE, errno.ENOMEM, errno.ENOBUFS})
 """The errors of accept(2) when the system has no room for another connection."""
 RETRY_S = 0.1
+SPARE_SHARE, LEAST_SPARE = 0.05, 32
+"""The share of the process's files, and the least number, that connections never get: the store,
+pages and logs need them."""
 
 Serve = Callable[[trio.abc.Stream], Awaitable[object]]
 ServeWire = Callable[[Wire, RemoteError | None, Relayed], Awaitable[None]]
@@ -54,6 +59,7 @@ async def accept_from(
 
     Checkpoint: always. Cancel: connections already accepted are served.
     """
+    failures = 0
     async with listener:
         while True:
             try:
@@ -61,15 +67,32 @@ async def accept_from(
             except OSError as error:
                 if error.errno not in EXHAUSTED:
                     raise
-                logger.error(
-                    "a connection cannot be accepted: %s (%s); trying again in %g s",
-                    os.strerror(error.errno),
-                    errno.errorcode[error.errno],
-                    RETRY_S,
-                )
+                failures += 1
+                if failures == 1:  # it may go on for days
+                    logger.error(
+                        "a connection cannot be accepted: %s (%s); trying again each %g s",
+                        os.strerror(error.errno),
+                        errno.errorcode[error.errno],
+                        RETRY_S,
+                    )
                 await trio.sleep(RETRY_S)
             else:
+                if failures:
+                    logger.info("connections are accepted again, after %d attempts", failures)
+                    failures = 0
                 nursery.start_soon(serve, stream)
+
+
+def most_files() -> float:
+    """Return the number of files that the process may have open for connections."""
+    if sys.platform == "win32":
+        return inf
+    import resource
+
+    limit = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
+    if limit == resource.RLIM_INFINITY:
+        return inf
+    return limit - max(LEAST_SPARE, limit * SPARE_SHARE)
 
 
 @define(eq=False, repr=False)
@@ -92,9 +115,34 @@ class Door:
     on_stranger: Callable[[], None] = noop
     bugs: Bugs = field(factory=Bugs)
     admission: Admission = field(init=False)
+    most_files: float = field(factory=most_files)
+    _turned_away: int = 0
+    """Connections closed since the files for connections are used up."""
 
     def __attrs_post_init__(self) -> None:
         self.admission = Admission(self.limits)
+
+    def _has_file_for(self, stream: trio.abc.Stream) -> bool:
+        """Return whether a connection may keep its file.
+
+        The system gives the lowest free number, so all below it are in use.
+        """
+        listening = getattr(stream, "socket", None)
+        number = listening.fileno() if isinstance(listening, trio.socket.SocketType) else -1
+        if number >= self.most_files:
+            self.admission.refused += 1
+            self._turned_away += 1
+            if self._turned_away == 1:
+                logger.error(
+                    "connections are closed at once: the process has %d files open, and needs the"
+                    " rest itself; raise the limit (ulimit -n), or lower max_connections",
+                    number,
+                )
+            return False
+        if self._turned_away:
+            logger.info("connections are accepted again; %d were closed", self._turned_away)
+            self._turned_away = 0
+        return True
 
     async def let_in(
         self,
@@ -113,6 +161,9 @@ class Door:
           links: The TLS of nodes.
           stream: The connection.
         """
+        if not self._has_file_for(stream):
+            await trio.aclose_forcefully(stream)
+            return
         wire = wire_over(stream, self.poll)
         del stream  # it would keep four objects alive for the life of the connection
         try:

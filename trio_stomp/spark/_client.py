@@ -27,6 +27,8 @@ READ_BYTES = 1024 * 1024
 FIRST_DELAY_S = 0.1
 LAST_DELAY_S = 5.0
 SAY_EVERY_S = 5.0
+IDLE_S = 0.25
+"""The least time between two questions for the bounds of a stream that does not grow."""
 
 _PLACE = re.compile(rb"\nx-stream-offset:(\d+)\nx-stream-timestamp:(\d+)\n")
 """The headers of a message of a stream that the broker writes side by side."""
@@ -169,6 +171,12 @@ class Connection:
                 self._expect(command, frames[-1:])
             yield frames
 
+    def bounds(self, stream: str) -> Bounds:
+        """Return the current bounds of a stream."""
+        question = {"reply-to": "/temp-queue/bounds", "correlation-id": "bounds"}
+        self.send("SEND", {"destination": stream} | question)
+        return bounds_of(next(self.messages())[0][0])
+
     def _expect(self, command: bytes, frames: list[Frame]) -> None:
         head, _ = frames[0]
         if head.startswith(command + b"\n"):
@@ -205,19 +213,20 @@ class StreamClient:
         Args:
           say: Is told every five seconds that the broker is awaited.
         """
-        return self._retried(self._ask, say)
+        return self.retried(self._ask, say)
 
     def offset_at(self, timestamp: float) -> int:
         """Return the offset of the first message at or after a time in seconds since 1970."""
-        return self._retried(lambda: self._search(timestamp))
+        return self.retried(lambda: self._search(timestamp))
 
     def read(self, epoch: str, lo: int, hi: int) -> "Replay":
         """Return the messages ``lo`` to ``hi`` - 1 of ``epoch`` that retention has kept."""
         return Replay(self.stream_address, epoch, lo, hi)
 
-    def _retried(
+    def retried(
         self, ask: Callable[[], Answer], say: Callable[[str], object] | None = None
     ) -> Answer:
+        """Return an answer, after several attempts if the broker is away."""
         patience = Patience(self.stream_address, say=say)
         while True:
             try:
@@ -231,14 +240,8 @@ class StreamClient:
                 patience.wait(error)
 
     def _ask(self) -> Bounds:
-        question = {
-            "destination": self.stream_address.stream,
-            "reply-to": "/temp-queue/bounds",
-            "correlation-id": "bounds",
-        }
         with Connection(self.stream_address) as connection:
-            connection.send("SEND", question)
-            return bounds_of(next(connection.messages())[0][0])
+            return connection.bounds(self.stream_address.stream)
 
     def _search(self, timestamp: float) -> int:
         bounds = self._ask()
@@ -252,6 +255,46 @@ class StreamClient:
             )
             head, _ = next(connection.messages())[0]
             return int(header(head, b"x-stream-offset") or bounds.next)
+
+
+class Following:
+    """Asks for the bounds of a stream again and again, over one connection.
+
+    An idle query of Spark asks a hundred times a second, so this waits if nothing has changed.
+    """
+
+    def __init__(self, client: StreamClient, sleep: Callable[[float], None] = time.sleep) -> None:
+        self._client, self._sleep = client, sleep
+        self._connection: Connection | None = None
+        self._last: Bounds | None = None
+        self._due = 0.0
+
+    def __reduce__(self) -> tuple[type["Following"], tuple[StreamClient]]:
+        """Pickle it without its connection."""
+        return Following, (self._client,)
+
+    def bounds(self) -> Bounds:
+        """Return the current bounds. Errors as those of ``StreamClient``."""
+        self._sleep(max(0.0, self._due - time.monotonic()))
+        found = self._client.retried(self._ask)
+        self._due = time.monotonic() + IDLE_S if found == self._last else 0.0
+        self._last = found
+        return found
+
+    def close(self) -> None:
+        """Close the connection."""
+        if self._connection is not None:
+            self._connection.__exit__()
+            self._connection = None
+
+    def _ask(self) -> Bounds:
+        address = self._client.stream_address
+        self._connection = self._connection or Connection(address)
+        try:
+            return self._connection.bounds(address.stream)
+        except BaseException:
+            self.close()
+            raise
 
 
 class Replay:

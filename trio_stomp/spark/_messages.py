@@ -72,8 +72,9 @@ class Layout(NamedTuple):
         own = {CORRUPT: pa.string()} if body == "json" else {"body": BODIES[body]}
         own |= COLUMNS
         fields = fields_of(schema) if schema else []
+        taken = {name.casefold() for name in (*own, DATE.name)}
         for field in fields:
-            if field.name in own or field.name == DATE.name:
+            if field.name.casefold() in taken:
                 raise StreamError(f"there is a column {field.name}: body=text keeps such a field")
         return cls(body, pa.schema([*fields, *own.items()]))
 

@@ -57,10 +57,12 @@ def fields_of(text: str) -> list[pa.Field]:
     for part in _parts(text):
         name, *kind = re.split(r"\s*:\s*|\s+", part.strip(), maxsplit=1)
         found.append(pa.field(name, type_of("".join(kind))))
-    names = [each.name for each in found]
+    # As a table does, which ignores case.
+    names = [each.name.casefold() for each in found]
     if len(set(names)) < len(names) or "" in names:
         raise StreamError(
-            f"{text!r} should name each column once, as in 'sku STRING, price DOUBLE'"
+            f"{text!r} should name each column once, as in 'sku STRING, price DOUBLE'; tables"
+            " ignore case, so rename one, or keep the field with body=text"
         )
     return found
 

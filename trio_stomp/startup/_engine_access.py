@@ -1,13 +1,16 @@
 """Access to the NATS servers of a cluster, by its settings."""
 
+import logging
 import ssl
 from pathlib import Path
 
 from attrs import evolve
 
-from trio_stomp.base import OptionError
+from trio_stomp.base import READ, WRITE, OptionError, exposed
 from trio_stomp.config import ClusterOptions
 from trio_stomp.nats import NatsError, NatsOptions, parse_address
+
+logger = logging.getLogger("trio_stomp")
 
 CONNECT_S = 2.0
 ANSWER_S = 1.0
@@ -33,6 +36,8 @@ def nats_options(options: ClusterOptions, name: str) -> NatsOptions:
 def _nats_options(options: ClusterOptions, name: str) -> NatsOptions:
     login = token = passcode = ""
     if options.cluster_credentials:
+        if warning := exposed(options.cluster_credentials, READ | WRITE):
+            logger.warning("cluster: %s", warning)
         words = Path(options.cluster_credentials).read_text(encoding="utf-8").split()
         if len(words) == 1:
             (token,) = words

@@ -7,6 +7,7 @@ from contextlib import closing
 
 import trio
 
+from trio_stomp.base import noop
 from trio_stomp.config import Settings, own
 from trio_stomp.server import EventFeed, ServerEvent, ServerHandle
 from trio_stomp.startup._log_switch import log_to
@@ -21,6 +22,7 @@ async def serve(
     ssl_context: ssl.SSLContext | None = None,
     logger: logging.Logger | None = None,
     new_session_id: Callable[[], str] | None = None,
+    on_starting: Callable[[float], None] = noop,
     task_status: trio.TaskStatus[ServerHandle] = trio.TASK_STATUS_IGNORED,
 ) -> None:
     """Run a broker until it is stopped.
@@ -37,6 +39,8 @@ async def serve(
       new_session_id: Returns a unique id of 1 to 128 letters, digits, dots, dashes and
         underscores. It is called once for each connection and must not block. The default returns
         numbers.
+      on_starting: Called by a thread, at most once a second, with the share of the store that is
+        read: 0 to 1.
       task_status: Gets a ``ServerHandle`` once the broker listens: use ``nursery.start``.
 
     Raises:
@@ -45,12 +49,14 @@ async def serve(
         authentication would be exposed beyond this machine; no port was opened.
       StoreError: the store is not available; no port was opened.
 
+    While the store is read for long, probes are answered: 200 at /livez, 503 at /readyz.
+
     Checkpoint: always. Cancel: stops at once; received frames are still dispatched. For an ordered
     shutdown call ``handle.stop()``.
     """
     feed = EventFeed(events)
     settings = own(settings or Settings())
-    embedding = Embedding(feed, ssl_context, new_session_id)
+    embedding = Embedding(feed, ssl_context, new_session_id, on_starting=on_starting)
     with log_to(logger), closing(feed):
         if settings.cluster.cluster:
             # Imported late, because only nodes of a cluster need it.

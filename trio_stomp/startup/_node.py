@@ -52,7 +52,7 @@ from trio_stomp.startup._entrances import Listeners, check_addresses, handle_of,
 from trio_stomp.startup._link_tls import open_link_tls
 from trio_stomp.startup._security import Security
 from trio_stomp.startup._serve import Embedding, serve_one
-from trio_stomp.startup._storage import progress_reporter
+from trio_stomp.startup._starting import Starting
 from trio_stomp.store import JournalStore, StoreError
 from trio_stomp.store._options import JOURNAL
 from trio_stomp.store.disk import OsFiles
@@ -354,7 +354,7 @@ def make_node(host: Host, jetstream: JetStream, snapshots: CommitLog) -> Node:
         stop_serving=host.stop_serving,
         address=", ".join((*host.handle.addresses, *host.handle.tls_addresses)),
         version=__version__,
-        progress=progress_reporter(JOURNAL),
+        progress=Starting(JOURNAL, host.embedding.on_starting).report,
         lease=lease,
         on_renewed=host.wake,
         stop_s=server.drain_s + GRACE_S + PATIENCE_S,

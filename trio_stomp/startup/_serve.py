@@ -8,10 +8,10 @@ from contextlib import AsyncExitStack
 from functools import partial
 
 import trio
-from attrs import asdict, frozen
+from attrs import asdict, define, field, frozen
 
 from trio_stomp._version import __version__
-from trio_stomp.base import MemoryBudget, noop
+from trio_stomp.base import MemoryBudget, innermost, noop
 from trio_stomp.broker import SOON_S, Broker, Log, Recovery, WallTime, base36
 from trio_stomp.broker import dialect as find_dialect
 from trio_stomp.broker.forwarding import check_none
@@ -19,14 +19,24 @@ from trio_stomp.config import Change, Settings, adopt, own, policy_book, put, to
 from trio_stomp.diag import Reporter
 from trio_stomp.protocol import Codecs
 from trio_stomp.security import Authenticator
-from trio_stomp.server import Changes, Clock, Entrance, EventFeed, Server, ServerEvent, ServerHandle
+from trio_stomp.server import (
+    Changes,
+    Clock,
+    Door,
+    Entrance,
+    EventFeed,
+    Server,
+    ServerEvent,
+    ServerHandle,
+)
 from trio_stomp.startup._collector import collect_young
 from trio_stomp.startup._described import described_policies, described_settings
 from trio_stomp.startup._entrances import Listeners, check_addresses, handle_of, open_entrances
 from trio_stomp.startup._log_switch import TARGET, log_to, trace_logger
 from trio_stomp.startup._security import Access, Security
+from trio_stomp.startup._starting import Starting, answer_probes
 from trio_stomp.startup._storage import open_store
-from trio_stomp.store import Recovered, Store
+from trio_stomp.store import Page, Recovered, Store
 from trio_stomp.web import Core, Site, add_interface, add_pages
 
 logger = logging.getLogger("trio_stomp")
@@ -51,6 +61,7 @@ class Embedding:
       make_core: Makes the core, with the arguments of ``Broker``.
       node: The handle of the node of a cluster that the broker is a part of; operators who have the
         broker read its files again, have the whole node do so. None = it is no part of a node.
+      on_starting: Called with the share of the store that is read.
     """
 
     feed: EventFeed
@@ -61,6 +72,7 @@ class Embedding:
     on_assembled: Callable[[Server], None] = noop
     make_core: Callable[..., Broker] = Broker
     node: ServerHandle | None = None
+    on_starting: Callable[[float], None] = noop
 
 
 async def serve_one(
@@ -78,19 +90,20 @@ async def serve_one(
         security = Security(settings, embedding.ssl_context)
         await security.open()
         await check_addresses(settings, security, listeners)
-        opened = await open_store(settings, embedding.store)
-        if opened is not None:
-            unused.push_async_callback(_close, opened[0])
-        entrances = embedding.entrances
-        if entrances is None:
-            entrances = await open_entrances(settings, security, listeners, unused)
-        handle = handle_of(entrances, embedding.feed)
-        server = _assemble(settings, security, handle, opened, embedding)
-        server.new_session_id = embedding.new_session_id
-        embedding.on_assembled(server)
+        listening = _Listening(settings, security, listeners, unused, embedding.entrances)
+        starting = Starting(settings.store.kind, embedding.on_starting)
+        try:
+            async with trio.open_nursery() as meanwhile:
+                # Clients of listeners that are there wait in them, and nodes answer probes.
+                if embedding.entrances is None and listeners is None:
+                    door = Door(settings.server, security.proxies)
+                    meanwhile.start_soon(answer_probes, starting, listening.open, security, door)
+                server, handle = await _prepare(settings, security, listening, embedding, starting)
+                meanwhile.cancel_scope.cancel()
+        except BaseExceptionGroup as group:
+            raise innermost(group) from None
         handle.on_reload = partial(_reload, settings, security, server, TARGET.get())
-        if opened is not None:
-            await _restore(server, *opened)
+        entrances = await listening.open()
         server.diagnostics.begin()
         server.broker.events.listener = embedding.feed.on_event
         unused.pop_all()
@@ -99,6 +112,47 @@ async def serve_one(
     finally:
         if embedding.store is None:  # else a node goes on
             embedding.feed.put(ServerEvent("stop"))
+
+
+@define(eq=False)
+class _Listening:
+    """Opens the entrances, once."""
+
+    settings: Settings
+    security: Security
+    listeners: Listeners | None
+    unused: AsyncExitStack
+    entrances: Sequence[Entrance] | None
+    _lock: trio.Lock = field(factory=trio.Lock)
+
+    async def open(self) -> Sequence[Entrance]:
+        """Return the entrances. Errors as those of ``open_entrances``."""
+        async with self._lock:
+            if self.entrances is None:
+                self.entrances = await open_entrances(
+                    self.settings, self.security, self.listeners, self.unused
+                )
+            return self.entrances
+
+
+async def _prepare(
+    settings: Settings,
+    security: Security,
+    listening: _Listening,
+    embedding: Embedding,
+    starting: Starting,
+) -> tuple[Server, ServerHandle]:
+    """Read the store, and assemble the broker. Errors as those of ``serve``."""
+    opened = await open_store(settings, embedding.store, starting)
+    if opened is not None:
+        listening.unused.push_async_callback(_close, opened[0])
+    handle = handle_of(await listening.open(), embedding.feed)
+    server = _assemble(settings, security, handle, opened, embedding)
+    server.new_session_id = embedding.new_session_id
+    embedding.on_assembled(server)
+    if opened is not None:
+        await _restore(server, *opened, starting)
+    return server, handle
 
 
 async def _reload(
@@ -232,15 +286,21 @@ def _authenticator(
     )
 
 
-async def _restore(server: Server, store: Store, recovered: Recovered) -> None:
-    """Restore the stored state. Checkpoint: always.
+async def _restore(server: Server, store: Store, recovered: Recovered, starting: Starting) -> None:
+    """Restore the stored state. Checkpoint: always. Cancel: at the next page.
 
     Raises:
       StoreError: It has messages for other partitions, and there are none.
     """
     if server.broker.forwards.is_elsewhere is None:
         check_none(recovered.places)
-    recovery = Recovery(server.broker, recovered, store.read)
+
+    def read(place: str, level: int, after: int, size: int) -> Page:
+        trio.from_thread.check_cancelled()
+        starting.go_on()
+        return store.read(place, level, after, size)
+
+    recovery = Recovery(server.broker, recovered, read)
     await trio.to_thread.run_sync(recovery.run)
     for line in recovery.failures:
         logger.error("%s", line)

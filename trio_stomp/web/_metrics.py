@@ -273,6 +273,8 @@ class BrokerCollector:
             "messages_dead_lettered", "Messages that became dead letters.", ("reason",), dead
         )
         refused = statistics.quota_refusals
+        errors = [((code,), count) for code, count in sorted(statistics.refusals.items())]
+        yield from counters("errors", "ERRORs sent, by code.", ("code",), errors)
         yield counter("quota_refusals", "ERRORs for want of room in a user's share.", refused)
         lost = statistics.lost_events
         yield counter("diag_events_lost", "Events of one turn beyond the reporting limit.", lost)

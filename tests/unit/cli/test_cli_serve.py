@@ -261,7 +261,11 @@ class FakeServer:
         self.reported.set()
 
     async def serve(
-        self, settings: Settings, *, task_status: trio.TaskStatus["FakeServer"]
+        self,
+        settings: Settings,
+        *,
+        task_status: trio.TaskStatus["FakeServer"],
+        **_: object,
     ) -> None:
         if self.error is not None:
             raise self.error

@@ -540,7 +540,7 @@ def test_requester_gets_an_answer(site: FakeSite) -> None:
 
 def test_a_page_beyond_all_bounds(site: FakeSite, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(_http_get, "MAX_PAGE_BYTES", 7)
-    with pytest.raises(Unreachable, match="has over 7 bytes"):
+    with pytest.raises(Unreachable, match="answers over 7 bytes"):
         site_of(site).get("/api/v1/object")
 
 

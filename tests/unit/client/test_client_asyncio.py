@@ -12,6 +12,7 @@ from tests.support.gate import Gate, open_gate
 from tests.support.tls import authority
 from trio_stomp.client import Client, ClientClosed, LinkLost, Subscription, open_client
 from trio_stomp.client.loops import Loop, ParkingLot, Scope, current_loop
+from trio_stomp.client.loops._asyncio import _ParkingLot
 from trio_stomp.testing import ThreadedBroker, threaded_broker
 
 
@@ -300,3 +301,36 @@ def test_the_end_of_a_scope_takes_back_a_cancellation_that_has_not_struck() -> N
         await asyncio.sleep(0.01)
 
     run(main())
+
+
+async def _cancel_and_wake(*, wakes_first: bool) -> None:
+    """Cancel a task that waits, and wake it in the same turn, in one of both orders."""
+    lot = _ParkingLot()
+    tasks = [asyncio.create_task(lot.park()) for _ in range(2)]
+    await asyncio.sleep(0)
+    if wakes_first:
+        lot.unpark()
+    tasks[0].cancel()
+    if not wakes_first:
+        lot.unpark()
+    await asyncio.wait_for(tasks[1], 5)  # no wake-up is lost
+    with pytest.raises(asyncio.CancelledError):
+        await tasks[0]
+
+
+@pytest.mark.parametrize("wakes_first", [False, True])
+def test_a_task_that_is_cancelled_and_woken_in_one_turn(wakes_first: bool) -> None:
+    asyncio.run(_cancel_and_wake(wakes_first=wakes_first))
+
+
+def test_leaving_a_subscription_while_a_task_that_receives_is_cancelled() -> None:
+    async def main(url: str) -> None:
+        async with open_client(url) as client, client.subscribe("/topic/t") as subscription:
+            task = asyncio.create_task(subscription.receive())
+            await asyncio.sleep(0.05)
+            task.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await task
+
+    with threaded_broker() as broker:
+        asyncio.run(main(f"stomp://{broker.host}:{broker.port}"))

@@ -499,7 +499,9 @@ class OneNode:
 async def exported() -> set[str]:
     """The names of all samples of a broker with a store that owns a cluster."""
     async with dialled(monitor_interval_s=0.0) as dial:
-        await dial.connect()
+        client = await dial.connect()
+        await client.send("ACK", {"id": "unknown"})
+        await client.expect_error("unknown-ack")
         add_all(dial)
         dial.server.cluster = OneNode()
         return scrape(dial).names

@@ -17,7 +17,7 @@ from trio_stomp.broker import (
     needs,
     targets,
 )
-from trio_stomp.cli._tool import Parser, add_commands, add_json, make_tool_parser, show_json
+from trio_stomp.cli._tool import Parser, add_commands, add_json, make_tool_parser, say, show_json
 from trio_stomp.config import hint, read_acl_file
 
 NAME = "acl"
@@ -107,9 +107,9 @@ def _test(given: argparse.Namespace) -> int:
         _show_test(given, answers, allowed)
     else:
         for answer in answers:
-            print(answer.decision.explanation)
+            say(*answer.decision.explanation.splitlines())
         if any(answer.action is Action.MONITOR for answer in answers) and action != Action.MONITOR:
-            print(f"note: the broker's own topics require {Action.MONITOR}, not {action}")
+            say(f"note: the broker's own topics require {Action.MONITOR}, not {action}")
     return ALLOWED if allowed else DENIED
 
 
@@ -181,12 +181,12 @@ def _check(given: argparse.Namespace) -> int:
         )
         return ALLOWED
     for later, earlier in hidden:
-        print(
+        say(
             f"warning: {later.location} never decides: {earlier.location} precedes it and covers"
             " all of it; move it up, or delete it"
         )
     if not compared:
-        print(f"note: not all pairs of {len(rules.rules)} rules were compared")
+        say(f"note: not all pairs of {len(rules.rules)} rules were compared")
     counts = (
         (len(rules.rules), "rule"),
         (len(rules.groups), "group"),
@@ -194,7 +194,7 @@ def _check(given: argparse.Namespace) -> int:
         (len(hidden), "warning"),
     )
     counted = ", ".join(f"{n or 'no'} {what}{'' if n == 1 else 's'}" for n, what in counts)
-    print(f"{given.file}: {counted}")
+    say(f"{given.file}: {counted}")
     return ALLOWED
 
 
@@ -223,8 +223,8 @@ def _show(given: argparse.Namespace) -> int:
         return ALLOWED
     width = len(str(len(rules)))
     for number, rule in enumerate(rules, 1):
-        print(f"{number:>{width}}  {_described(rule)}  [{rule.location}]")
-    print(f"{'-':>{width}}  deny everything else")
+        say(f"{number:>{width}}  {_described(rule)}  [{rule.location}]")
+    say(f"{'-':>{width}}  deny everything else")
     return ALLOWED
 
 

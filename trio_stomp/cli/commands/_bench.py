@@ -26,6 +26,7 @@ from trio_stomp.cli._tool import (
     add_progress,
     count,
     make_tool_parser,
+    say,
     seconds,
     show_json,
 )
@@ -178,15 +179,15 @@ def main(argv: Sequence[str]) -> int:
 
 def _show(run: Run) -> None:
     figures = run.figures()
-    print(
+    say(
         f"{figures['sent']:,} messages of {run.size} bytes to {run.subscribers} subscribers in "
         f"{figures['seconds']} s"
     )
-    print(f"{figures['sent_per_s']:>14,} messages/s sent")
-    print(f"{figures['delivered_per_s']:>14,} messages/s delivered")
+    say(f"{figures['sent_per_s']:>14,} messages/s sent")
+    say(f"{figures['delivered_per_s']:>14,} messages/s delivered")
     for name, label in (("p50", "p50"), ("p90", "p90"), ("p99", "p99"), ("p999", "p99.9")):
-        print(f"{figures[f'latency_ms_{name}']:>14,} ms latency, {label}")
-    print(f"{figures['latency_ms_max']:>14,} ms latency, longest")
+        say(f"{figures[f'latency_ms_{name}']:>14,} ms latency, {label}")
+    say(f"{figures['latency_ms_max']:>14,} ms latency, longest")
 
 
 async def _measure(given: argparse.Namespace, run: Run, tell: Tell, sender: Client) -> None:

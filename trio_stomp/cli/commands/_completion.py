@@ -7,7 +7,7 @@ from typing import Any
 
 from trio_stomp._version import __version__
 from trio_stomp.cli import _main
-from trio_stomp.cli._tool import WELL, CannotDo, Parser, make_tool_parser
+from trio_stomp.cli._tool import WELL, CannotDo, Parser, make_tool_parser, put
 
 NAME = "completion"
 SHELLS = ("bash", "zsh", "tcsh", "fish")
@@ -56,7 +56,8 @@ def main(argv: Sequence[str]) -> int:
     parser = whole_parser()
     _mark(parser, {"FILE": shtab.FILE, "DIR": shtab.DIRECTORY})
     functions = {shell: "\n".join(_functions(shell)) for shell in ("bash", "zsh")}
-    print(shtab.complete(parser, shell=given.shell, root_prefix="trio_stomp", preamble=functions))
+    script = shtab.complete(parser, shell=given.shell, root_prefix="trio_stomp", preamble=functions)
+    put(f"{script}\n")
     return WELL
 
 

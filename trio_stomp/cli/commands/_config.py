@@ -2,7 +2,6 @@
 
 import argparse
 import json
-import sys
 from collections.abc import Callable, Iterator, Sequence
 from typing import NoReturn
 
@@ -13,6 +12,7 @@ from attrs import frozen
 from trio_stomp.base import OptionError
 from trio_stomp.broker import DestinationPolicy
 from trio_stomp.cli._arguments import Arguments, parse
+from trio_stomp.cli._tool import put, say, show_json
 from trio_stomp.cli.aliases import imported
 from trio_stomp.config import (
     Configuration,
@@ -112,7 +112,7 @@ def _check(given: argparse.Namespace, rest: Sequence[str]) -> int:
     if not given.no_files:
         trio.run(_check_files, arguments.settings)
     for line in _overridden(configuration):
-        print(f"note: {line}")
+        say(f"note: {line}")
     rules = arguments.settings.rules
     counts = (
         (len(configuration.given), "option"),
@@ -120,7 +120,7 @@ def _check(given: argparse.Namespace, rest: Sequence[str]) -> int:
         (len(rules.rules) if rules is not None else 0, "rule"),
     )
     counted = ", ".join(f"{n or 'no'} {_many(what, n)}" for n, what in counts)
-    print(f"{', '.join(configuration.files) or 'no file was read'}: well; {counted}")
+    say(f"{', '.join(configuration.files) or 'no file was read'}: well; {counted}")
     return WELL
 
 
@@ -181,10 +181,9 @@ def _show(given: argparse.Namespace, rest: Sequence[str]) -> int:
     if given.changed:
         rows = [row for row in rows if row.value != row.spec.default]
     if given.json:
-        print(json.dumps(_as_json(rows, configuration), indent=2))
+        show_json(_as_json(rows, configuration))
     else:
-        for line in _as_text(rows, configuration):
-            print(line)
+        put("".join(f"{line}\n" for line in _as_text(rows, configuration)))
     return WELL
 
 
@@ -269,12 +268,12 @@ def _diff(given: argparse.Namespace, _: Sequence[str]) -> int:
     # Compare files only: a variable would hide their differences.
     found = changes(load(given.old).settings, load(given.new).settings)
     for change in found:
-        print(f"{'live   ' if change.is_live else 'restart'}  {change}")
+        say(f"{'live   ' if change.is_live else 'restart'}  {change}")
     restarts = sum(not change.is_live for change in found)
     if not found:
-        print("nothing differs")
+        say("nothing differs")
     elif restarts:
-        print(f"{restarts} of {len(found)} differences require a restart")
+        say(f"{restarts} of {len(found)} differences require a restart")
     return NEEDS_RESTART if restarts else WELL
 
 
@@ -282,7 +281,7 @@ def _diff(given: argparse.Namespace, _: Sequence[str]) -> int:
 
 
 def _import(given: argparse.Namespace, _: Sequence[str]) -> int:
-    sys.stdout.write(imported(read_ruby_file(given.file)))
+    put(imported(read_ruby_file(given.file)))
     return WELL
 
 

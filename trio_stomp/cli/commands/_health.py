@@ -14,6 +14,7 @@ from trio_stomp.cli._tool import (
     add_json,
     make_tool_parser,
     printable,
+    say,
     seconds,
     show_json,
 )
@@ -127,7 +128,7 @@ def _show(report: dict[str, object], summary: str, *, as_json: bool) -> None:
     if as_json:
         show_json(report)
     else:
-        print(summary)
+        say(*summary.splitlines())
 
 
 def make_parser() -> Parser:

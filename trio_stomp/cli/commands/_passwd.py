@@ -12,7 +12,15 @@ from attrs import frozen
 
 from trio_stomp.base import OptionError
 from trio_stomp.cli._progress import progress
-from trio_stomp.cli._tool import PROGRAM, Parser, add_commands, add_json, add_progress, show_json
+from trio_stomp.cli._tool import (
+    PROGRAM,
+    Parser,
+    add_commands,
+    add_json,
+    add_progress,
+    say,
+    show_json,
+)
 from trio_stomp.security import (
     MAX_PASSCODE_BYTES,
     Changes,
@@ -100,7 +108,7 @@ def main(argv: Sequence[str], *, hasher: Hasher | None = None) -> int:
         cause = str(error)
     except KeyboardInterrupt:
         cause = "interrupted"
-    sys.stderr.write(f"trio-stomp passwd {given.command}: error: {cause}\n")
+    say(f"trio-stomp passwd {given.command}: error: {cause}", to=sys.stderr)
     return CANNOT
 
 
@@ -185,12 +193,12 @@ def _change(
     if tool.given.json:
         show_json({"file": file, "done": done, "mode": f"{after:04o}"})
     else:
-        print(f"{file}: {done}")
+        say(f"{file}: {done}")
         if before not in (None, after):
-            print(f"{file}: changed its mode from {before:04o} to {after:04o}")
-        print("a running broker loads it on SIGHUP: kill -HUP PID")
+            say(f"{file}: changed its mode from {before:04o} to {after:04o}")
+        say("a running broker loads it on SIGHUP: kill -HUP PID")
     for warning in warnings(file, book):
-        sys.stderr.write(f"trio-stomp passwd: warning: {warning}\n")
+        say(f"trio-stomp passwd: warning: {warning}", to=sys.stderr)
     return WELL
 
 
@@ -244,13 +252,11 @@ def _verify(tool: _Tool) -> int:
         show_json({"file": file, "user": user, "right": is_right})
         return WELL if is_right else CANNOT
     if not is_right:
-        print(f"{file}: that is not the passcode of {user}")
+        say(f"{file}: that is not the passcode of {user}")
         return CANNOT
-    print(f"{file}: that is the passcode of {user}")
+    say(f"{file}: that is the passcode of {user}")
     if is_hashed(book.users[user]) and needs_rehash(book.users[user], tool.hasher):
-        print(
-            f"{file}: its hash has other parameters than new ones; passwd add --replace renews it"
-        )
+        say(f"{file}: its hash has other parameters than new ones; passwd add --replace renews it")
     return WELL
 
 
@@ -269,7 +275,7 @@ def _list(tool: _Tool) -> int:
         return WELL
     for row in rows:
         remark = "  (other parameters than new ones)" if row["needs_rehash"] else ""
-        print(f"{row['kind']:<7} {row['name']}{remark if row['kind'] == 'hashed' else ''}")
+        say(f"{row['kind']:<7} {row['name']}{remark if row['kind'] == 'hashed' else ''}")
     return WELL
 
 
@@ -310,9 +316,7 @@ def _import(tool: _Tool) -> int:
         done += f"; {colons} hold a colon, where stompserver would split at the last one"
     _change(tool, change, done, create=True)
     if plain and not is_upgrade and not tool.given.json:
-        print(
-            f"{source}: it still contains plain text; delete it once the broker no longer uses it"
-        )
+        say(f"{source}: it still contains plain text; delete it once the broker no longer uses it")
     return WELL
 
 

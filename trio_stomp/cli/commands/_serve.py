@@ -17,6 +17,7 @@ from trio_stomp.base import OptionError, first_of
 from trio_stomp.cli._arguments import PROGRAM, parse
 from trio_stomp.cli._banner import banner
 from trio_stomp.cli._log import gather_lines, set_up_log
+from trio_stomp.cli._tool import say
 from trio_stomp.cli.process import (
     Allocator,
     feed_watchdog,
@@ -25,6 +26,7 @@ from trio_stomp.cli.process import (
     raise_file_limit,
     set_up_garbage_collection,
     set_up_threads,
+    tell_starting,
 )
 from trio_stomp.config import ListenOptions, Settings
 from trio_stomp.store import StoreError
@@ -102,7 +104,7 @@ def _make_directory(path: str) -> None:
 
 
 def _failed(error: BaseException, code: int) -> int:
-    sys.stderr.write(f"{PROGRAM}: error: {error}\n")
+    say(f"{PROGRAM}: error: {error}", to=sys.stderr)
     return code
 
 
@@ -130,14 +132,17 @@ async def run(
     with trio.open_signal_receiver(signal.SIGINT, signal.SIGTERM, signal.SIGHUP) as signals:
         async with trio.open_nursery() as watchers:
             async with trio.open_nursery() as servers:
-                try:
-                    given = handed_over()
-                    call = partial(serve, listeners=given) if given else serve
-                    handle: ServerHandle = await servers.start(call, settings)
-                except (OSError, UnicodeError, StoreError, OptionError) as error:
-                    # Raised outside the nursery, which would wrap it in a group.
-                    failure = error
-                else:
+                async with trio.open_nursery() as waiting:
+                    waiting.start_soon(_give_up, signals, servers.cancel_scope)
+                    try:
+                        listeners = handed_over() or None
+                        call = partial(serve, listeners=listeners, on_starting=tell_starting)
+                        handle: ServerHandle = await servers.start(call, settings)
+                    except (OSError, UnicodeError, StoreError, OptionError) as error:
+                        # Raised outside the nursery, which would wrap it in a group.
+                        failure = error
+                    waiting.cancel_scope.cancel()
+                if failure is None:
                     handle.reread = partial(_reload, handle, reread)
                     logger.info("%s", banner(handle.addresses, handle.tls_addresses, settings))
                     if warning is not None:
@@ -168,6 +173,14 @@ async def _reload(handle: "ServerHandle", reread: Callable[[], Settings] | None)
     if settings is not None:
         logging.getLogger().setLevel(settings.log.log_level.upper())
     return changes
+
+
+async def _give_up(signals: AsyncIterator[int], servers: trio.CancelScope) -> None:
+    """Stop a broker that reads its store at the first signal."""
+    while (number := await anext(signals)) == signal.SIGHUP:
+        pass
+    logger.info("stopping before the start is over: got %s", signal.Signals(number).name)
+    servers.cancel()
 
 
 async def _obey(

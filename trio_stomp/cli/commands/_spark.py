@@ -9,8 +9,16 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING
 
 from trio_stomp.base import OptionError
-from trio_stomp.cli._connect_options import add_source
-from trio_stomp.cli._tool import WELL, CannotDo, Parser, add_commands, make_tool_parser, seconds
+from trio_stomp.cli._connect_options import add_source, warn_if_exposed
+from trio_stomp.cli._tool import (
+    WELL,
+    CannotDo,
+    Parser,
+    add_commands,
+    make_tool_parser,
+    say,
+    seconds,
+)
 
 if TYPE_CHECKING:
     from trio_stomp.spark.running import Sidecar
@@ -50,6 +58,7 @@ def main(argv: Sequence[str]) -> int:
         from trio_stomp.spark.running import SidecarError, cause
     except ModuleNotFoundError as error:
         raise CannotDo(f"{error.name} is not installed: {EXTRA}") from None
+    warn_if_exposed(getattr(given, "credentials_file", ""))
     try:
         RUN[given.command](given)
     except (CannotDo, OptionError):
@@ -165,7 +174,8 @@ def _report(given: argparse.Namespace) -> None:
         saturated=given.saturated, memory_bytes=given.memory_limit_mib * MIB, fds=given.max_fds
     )
     days = {"first": given.first, "last": given.last}
-    print(make_report(given.root, thresholds, **days, broker=given.broker, html=given.html))
+    report = make_report(given.root, thresholds, **days, broker=given.broker, html=given.html)
+    say(*report.splitlines())
 
 
 def _notebook(given: argparse.Namespace) -> None:
@@ -174,13 +184,13 @@ def _notebook(given: argparse.Namespace) -> None:
     if given.file.exists():
         raise CannotDo(f"{given.file} exists: name another file")
     shutil.copyfile(NOTEBOOK_FILE, given.file)
-    print(f"{given.file}: DIAG_ROOT={given.root} jupyter lab {given.file}")
+    say(f"{given.file}: DIAG_ROOT={given.root} jupyter lab {given.file}")
 
 
 def _demo(given: argparse.Namespace) -> None:
     from trio_stomp.spark.running import run_demo
 
-    print(run_demo(Path(given.root), given.seconds))
+    say(*run_demo(Path(given.root), given.seconds).splitlines())
 
 
 RUN: Mapping[str, Callable[[argparse.Namespace], None]] = MappingProxyType(

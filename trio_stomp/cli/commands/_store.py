@@ -1,7 +1,9 @@
 """``trio-stomp store``: inspect, check, move and compact a store."""
 
 import argparse
+import os
 import sys
+import tempfile
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import Any, TextIO
@@ -13,7 +15,8 @@ from trio_stomp.cli._tool import (
     add_json,
     add_progress,
     make_tool_parser,
-    printable,
+    put,
+    say,
     show_json,
 )
 from trio_stomp.store import StoreError, compact, export_from, import_to, inspect, verify
@@ -41,7 +44,7 @@ def main(argv: Sequence[str]) -> int:
     except BrokenPipeError:
         raise  # The reader of the output, such as `head`, closed the pipe; this is no error.
     except (StoreError, OSError) as error:
-        sys.stderr.write(f"trio-stomp store {given.command}: error: {error}\n")
+        say(f"trio-stomp store {given.command}: error: {error}", to=sys.stderr)
         return DAMAGED
     return code
 
@@ -89,10 +92,9 @@ def _verify(given: argparse.Namespace) -> int:
             }
         )
     else:
-        for line in found.damage:
-            print(line)
+        say(*found.damage)
         result = f"{len(found.damage)} damaged" if found.damage else "nothing damaged"
-        print(
+        say(
             f"{given.target}: {found.messages} messages, {found.streamed} in streams, "
             f"{found.bytes} bytes; {result}"
         )
@@ -105,13 +107,13 @@ def _inspect(given: argparse.Namespace) -> int:
     if given.json:
         show_json(found)
         return WELL
-    print(f"store {found['store']}, commit {found['commit']}, next id {found['next_id']}")
-    print(f"settings {len(_rows(found['settings']))}, redelivered {found['redelivered']}")
+    say(f"store {found['store']}, commit {found['commit']}, next id {found['next_id']}")
+    say(f"settings {len(_rows(found['settings']))}, redelivered {found['redelivered']}")
     _table(_rows(found["places"]), "messages", "bytes", "level", "place")
     _table(_rows(found["streams"]), "first", "next", "bytes", "name")
     _table(_rows(found["files"]), "bytes", "file")
     for line in _rows(found["damage"]):
-        print(f"damaged: {line}")
+        say(f"damaged: {line}")
     return WELL
 
 
@@ -126,31 +128,33 @@ def _table(rows: Iterable[dict[str, object]], *columns: str) -> None:
     if not rows:
         return
     *numbers, name = columns
-    print()
-    print("".join(f"{column:>16}" for column in numbers), "", name)
+    heads = "".join(f"{column:>16}" for column in numbers)
+    say("", f"{heads}  {name}")
     for row in rows:
-        print("".join(f"{row[column]:>16}" for column in numbers), "", printable(str(row[name])))
+        say("".join(f"{row[column]:>16}" for column in numbers) + f"  {row[name]}")
 
 
 def _export(given: argparse.Namespace) -> int:
     with progress("export", wanted=given.progress) as tell:
         lines = export_from(given.target, tell)
         if given.file == "-":
-            _write(lines, sys.stdout)
+            for line in lines:
+                put(f"{line}\n")
         else:
-            # The requested name never holds an incomplete file.
-            part = Path(f"{given.file}.part")
-            with part.open("w", encoding="utf-8", newline="\n") as file:
-                _write(lines, file)
-            part.replace(given.file)
+            _replace(Path(given.file), lines)
     return WELL
 
 
-def _write(lines: Iterable[str], file: TextIO) -> None:
-    for line in lines:
-        file.write(line)
-        file.write("\n")
-    file.flush()
+def _replace(target: Path, lines: Iterable[str]) -> None:
+    """Write a file of this user alone, whose name never holds an incomplete one."""
+    handle, part = tempfile.mkstemp(prefix=f".{target.name}.", dir=target.parent)
+    try:
+        with open(handle, "w", encoding="utf-8", newline="\n") as file:
+            file.writelines(f"{line}\n" for line in lines)
+        os.replace(part, target)
+    except BaseException:
+        os.unlink(part)
+        raise
 
 
 def _import(given: argparse.Namespace) -> int:
@@ -178,7 +182,7 @@ def _imported(given: argparse.Namespace, lines: Iterable[str]) -> int:
         show_json(dict(sorted(count.items())))
     else:
         counts = ", ".join(f"{number} {kind}" for kind, number in sorted(count.items()))
-        print(f"{given.target}: {counts or 'nothing'}")
+        say(f"{given.target}: {counts or 'nothing'}")
     return WELL
 
 
@@ -188,7 +192,7 @@ def _compact(given: argparse.Namespace) -> int:
     if given.json:
         show_json({"bytes_before": before, "bytes_now": after})
     else:
-        print(f"{given.target}: {before} bytes before, {after} bytes now")
+        say(f"{given.target}: {before} bytes before, {after} bytes now")
     return WELL
 
 

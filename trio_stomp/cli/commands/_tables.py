@@ -3,17 +3,19 @@
 import argparse
 import time
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING
 
 from trio_stomp.base import OptionError
-from trio_stomp.cli._connect_options import add_source
+from trio_stomp.cli._connect_options import add_source, warn_if_exposed
 from trio_stomp.cli._tool import (
     WELL,
     CannotDo,
     Parser,
     add_json,
     make_tool_parser,
+    say,
     seconds,
     show_json,
 )
@@ -56,6 +58,7 @@ def main(argv: Sequence[str]) -> int:
         from trio_stomp.spark.lake import LakeError
     except ModuleNotFoundError as error:
         raise CannotDo(f"{error.name} is not installed: {EXTRA}") from None
+    warn_if_exposed(given.credentials_file)
     try:
         _work(given)
     except (StreamAway, StreamError, LakeError) as error:
@@ -81,14 +84,20 @@ def _work(given: argparse.Namespace) -> None:
 
 def _follow(given: argparse.Namespace, store: "Store") -> None:
     """Read the stream once, or every ``--interval`` seconds."""
-    from trio_stomp.spark import StreamAway
-    from trio_stomp.spark.lake import DeltaStore, compact
-
     drain = _drain(given, store)
     store.place.check_room()
     if given.once:
         _read(given, drain)
         return
+    # Ctrl-C and SIGTERM are the ordinary end. Whoever runs this again goes on where it ended.
+    with suppress(KeyboardInterrupt):
+        _follow_for_ever(given, store, drain)
+
+
+def _follow_for_ever(given: argparse.Namespace, store: "Store", drain: "Drain") -> None:
+    from trio_stomp.spark import StreamAway
+    from trio_stomp.spark.lake import DeltaStore, compact
+
     merged_at, is_heard = time.monotonic(), False
     while True:
         began = time.monotonic()
@@ -162,7 +171,7 @@ def _say(given: argparse.Namespace, event: str, **figures: object) -> None:
         f"{name} {value:,}" if isinstance(value, int | float) else f"{name} {value}"
         for name, value in figures.items()
     )
-    print(f"{datetime.now(UTC):%H:%M:%S} {event}  {'  '.join(told)}".rstrip(), flush=True)
+    say(f"{datetime.now(UTC):%H:%M:%S} {event}  {'  '.join(told)}".rstrip())
 
 
 def retention(text: str) -> timedelta:

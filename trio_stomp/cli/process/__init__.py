@@ -8,4 +8,5 @@ from trio_stomp.cli.process._process import set_up_threads as set_up_threads
 from trio_stomp.cli.process._systemd import feed_watchdog as feed_watchdog
 from trio_stomp.cli.process._systemd import handed_over as handed_over
 from trio_stomp.cli.process._systemd import notify as notify
+from trio_stomp.cli.process._systemd import tell_starting as tell_starting
 from trio_stomp.cli.process._variant import variant_suffix as variant_suffix

@@ -11,6 +11,8 @@ import trio
 
 NOTIFY, WATCHDOG, LISTEN = "NOTIFY_SOCKET", "WATCHDOG_USEC", "LISTEN_FDS"
 FIRST_FD = 3
+EXTEND_US = 60_000_000
+"""The time for the next part of the store, at most a segment."""
 
 
 def notify(state: str, environment: Mapping[str, str] = os.environ) -> bool:
@@ -30,6 +32,11 @@ def notify(state: str, environment: Mapping[str, str] = os.environ) -> bool:
     except OSError:
         return False
     return True
+
+
+def tell_starting(share: float) -> None:
+    """Tell systemd that a long start goes on, and extend its time limit."""
+    notify(f"EXTEND_TIMEOUT_USEC={EXTEND_US}\nSTATUS=starting, {share:.0%}")
 
 
 def watchdog_s(environment: Mapping[str, str] = os.environ) -> float:

@@ -10,7 +10,7 @@ import math
 import ssl
 from collections import deque
 from collections.abc import AsyncIterator, Awaitable, Callable
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from types import TracebackType
 from typing import Any, Self, cast
 
@@ -123,7 +123,9 @@ class _ParkingLot:
             await woken
         except asyncio.CancelledError:
             if woken.cancelled():
-                self._parked.remove(woken)
+                # Not there if it was unparked between the cancellation and this line.
+                with suppress(ValueError):
+                    self._parked.remove(woken)
             else:
                 self.unpark()  # woken and cancelled at once: the next task is woken instead
             raise

@@ -120,7 +120,10 @@ class Connection:
         is_page = reason is CloseReason.HTTP_ANSWERED  # probes and dashboards ask often
         level = logging.DEBUG if is_page else logging.INFO
         transport = link.client.transport
-        logger.log(level, "%s %s closed: %s", transport, link.remote, reason.text, extra=fields)
+        why = reason.text
+        if error := link.client.refusal.removeprefix("; "):
+            why, fields["error"] = f"{why} ({error})", error
+        logger.log(level, "%s %s closed: %s", transport, link.remote, why, extra=fields)
 
     # For the server, the diagnostics and the pages.
 

@@ -22,7 +22,7 @@ from pyspark.sql.streaming.datasource import ReadLimit, ReadMaxRows, SupportsTri
 from pyspark.sql.types import StructType
 
 from trio_stomp.spark._address import DIAG, StreamError
-from trio_stomp.spark._client import Bounds, StreamClient
+from trio_stomp.spark._client import Bounds, Following, StreamClient
 from trio_stomp.spark._messages import COLUMNS, CORRUPT, EPOCH, RETENTION, Layout, MessageBuilder
 from trio_stomp.spark._rows import RAW_LAYOUT, RowBuilder
 from trio_stomp.spark.format._format_options import Position, SinkOptions, SourceOptions
@@ -193,6 +193,7 @@ class StompStreamReader(
 
     def __init__(self, options: SourceOptions, layout: Layout) -> None:
         super().__init__(options, layout)
+        self._following = Following(self.client)
         self._target: Bounds | None = None
         self._latest: Bounds | None = None
 
@@ -216,7 +217,7 @@ class StompStreamReader(
           StreamError: ``start`` is an offset of another stream.
         """
         self._check(start)
-        self._latest = bounds = self.client.bounds()
+        self._latest = bounds = self._following.bounds()
         if self._target is not None:
             # If the epoch was lost meanwhile, the end is that of the new one.
             if self._target.epoch != bounds.epoch:
@@ -233,6 +234,10 @@ class StompStreamReader(
         if same and end <= at:
             return start
         return self._offset(bounds.epoch, end, bounds.next)
+
+    def stop(self) -> None:
+        """Close the connection, as the query has ended."""
+        self._following.close()
 
     def _within(self, bounds: Bounds, at: int, end: int) -> int:
         """Return the end of about ``maxBytesPerTrigger`` from ``at`` on: at least one message."""

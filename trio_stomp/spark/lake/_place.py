@@ -2,6 +2,7 @@
 
 import contextlib
 import os
+import secrets
 import shutil
 from hashlib import sha256
 from typing import Self
@@ -89,7 +90,8 @@ class Place:
         """
         path = f"{self.path}/{name}"
         # An object appears as a whole; a file of a directory has to be renamed into place.
-        part = f"{path}.part" if self.is_local else path
+        # Nobody can foresee its name, and put a link there.
+        part = f"{path}.{secrets.token_hex(8)}.part" if self.is_local else path
         try:
             self.files.create_dir(path.rpartition("/")[0], recursive=True)
             with self.files.open_output_stream(part) as file:

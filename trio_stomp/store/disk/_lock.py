@@ -6,6 +6,9 @@ from contextlib import suppress
 
 from trio_stomp.store._port import StoreLocked
 
+# A link would have its target written.
+LOCK_FLAGS = os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW
+
 
 class DirectoryLock:
     """An operating system's lock on a directory, until it is released or this process ends.
@@ -36,7 +39,7 @@ class DirectoryLock:
             raise self._used(path) from None
         except OSError:
             pass  # This file system cannot lock directories.
-        self._handle = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        self._handle = os.open(path, LOCK_FLAGS, 0o600)
         try:
             fcntl.flock(self._handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except OSError:

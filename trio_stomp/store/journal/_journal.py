@@ -88,9 +88,9 @@ class JournalStore:
             self._writer = Writer.begin(shared, self._options, number, found.commit, lock.is_ours)
             self._tally = found.tally
             recovered = self.state()
-        except (OSError, StoreError) as error:
+        except BaseException as error:  # also if the start is given up
             self.close()
-            if isinstance(error, StoreError):
+            if not isinstance(error, OSError):
                 raise
             raise StoreError(
                 f"{self._directory} cannot be opened: {error}. Repair it and restart the broker"

@@ -21,6 +21,7 @@ from sqlalchemy.exc import (
 )
 
 from trio_stomp.store._port import StoreError, StoreLocked, StoreUnavailable
+from trio_stomp.store.disk import LOCK_FLAGS
 
 URLS = "give sqlite:////path/to/file or postgresql://user:password@host/database"
 CONNECT_TIMEOUT_S = 10
@@ -151,7 +152,7 @@ class Sqlite:
         """Implement ``Database.lock`` with a file beside the database, as SQLite locks that."""
         path = f"{self._path}.lock"
         try:
-            self._lock = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+            self._lock = os.open(path, LOCK_FLAGS, 0o600)
             fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
             self.close(None)

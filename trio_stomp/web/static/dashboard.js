@@ -37,7 +37,7 @@ const PARENTS = { queue: "queues", connection: "connections", stream: "streams" 
 
 const model = new Model();
 const palette = new Palette(byId("probe"));
-const watch = new Watch({ onRecord: (topic, record) => poll.take(topic, record), onState: showState });
+const watch = new Watch({ onRecord: (topic, record) => poll.take(topic, record), onState: showState, onShortened: fill });
 const credentials = () => watch.credentials;
 const api = new Api(credentials);
 const poll = new Poll({ api, onRecord: take });
@@ -67,6 +67,12 @@ const views = {
   settings: new Settings(context),
   try: new Try(context),
 };
+
+/** Show samples of the time whose records are too many to read. */
+function fill() {
+  model.forgetPoints();
+  views.overview.fill();
+}
 
 function take(topic, record) {
   heardAt = Date.now();

@@ -17,6 +17,7 @@ from trio_stomp.cli._tool import (
     add_commands,
     add_json,
     make_tool_parser,
+    say,
     show_json,
     show_table,
 )
@@ -146,16 +147,16 @@ def _status(given: argparse.Namespace) -> int:
     ]
     show_table(cells, *heads)
     log = found["log"]
-    print(
+    say(
         f"log: entries {log['first']} to {last}, {log['bytes']} bytes, led by {log['leader']}, "
         f"followed by {', '.join(log['followers']) or 'no server'}; "
         f"snapshots: {found['snapshots']['bytes']} bytes"
     )
     if found["partitions"] > 1:
-        print(f"partition {given.partition} of {found['partitions']} partitions")
+        say(f"partition {given.partition} of {found['partitions']} partitions")
     _show_differences(found)
     if not found["owner"]:
-        print("no node owns the cluster at the moment")
+        say("no node owns the cluster at the moment")
     return WELL if found["owner"] else CANNOT
 
 
@@ -179,23 +180,23 @@ def _status_of_all(given: argparse.Namespace, found: dict[str, Any]) -> int:
     ]
     heads = "node", "owns", "follows", "behind", "reading", "clients relayed", "version"
     show_table(cells, *heads)
-    print(
+    say(
         f"{found['partitions']} partitions: logs of {found['log']['bytes']} bytes, snapshots of "
         f"{found['snapshots']['bytes']} bytes; --partition shows one"
     )
     _show_differences(found)
     if not is_well:
         lacking = [str(number) for number, owner in enumerate(found["owners"]) if not owner]
-        print(f"no node owns partition {', '.join(lacking)} at the moment")
+        say(f"no node owns partition {', '.join(lacking)} at the moment")
     return WELL if is_well else CANNOT
 
 
 def _show_differences(found: dict[str, Any]) -> None:
     for node, differs in found["differences"].items():
-        print(f"{node} has other {', '.join(differs)} than the owner")
+        say(f"{node} has other {', '.join(differs)} than the owner")
     for row in found["nodes"]:
         if row.get("problem"):
-            print(f"{row['node']}: {row['problem']}")
+            say(f"{row['node']}: {row['problem']}")
 
 
 def _move(given: argparse.Namespace) -> int:
@@ -210,7 +211,7 @@ def _show_owner(given: argparse.Namespace, owner: str) -> int:
     if given.json:
         show_json({"owner": owner})
     else:
-        print(f"{owner} owns the cluster now")
+        say(f"{owner} owns the cluster now")
     return WELL
 
 
@@ -225,9 +226,9 @@ def _verify(given: argparse.Namespace) -> int:
     show_table(rows, "node", "records", "digest")
     at = f"after entry {found[0]['position']} of the log"
     if are_equal:
-        print(f"all nodes have the same state {at}")
+        say(f"all nodes have the same state {at}")
     else:
-        print(
+        say(
             f"the nodes differ {at}: stop a node that is wrong, delete its directory, and start it;"
             " it is rebuilt from the log"
         )
@@ -240,7 +241,7 @@ def _vacate(given: argparse.Namespace) -> int:
         show_json(found)
         return WELL
     show_table([(stream, ", ".join(servers)) for stream, servers in found.items()], "stream", "on")
-    print(f"{given.server} has nothing of the cluster: stop it, then have the servers forget it")
+    say(f"{given.server} has nothing of the cluster: stop it, then have the servers forget it")
     return WELL
 
 
@@ -252,7 +253,7 @@ def _import(given: argparse.Namespace) -> int:
         show_json(found)
     else:
         counts = ", ".join(f"{name}: {count}" for name, count in found.items())
-        print(f"cluster {given.cluster_name} is filled: {counts}; start its nodes")
+        say(f"cluster {given.cluster_name} is filled: {counts}; start its nodes")
     return WELL
 
 

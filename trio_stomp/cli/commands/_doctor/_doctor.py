@@ -15,7 +15,7 @@ from trio_stomp.cli._tool import (
     count,
     make_tool_parser,
     port_number,
-    printable,
+    say,
     show_json,
 )
 from trio_stomp.cli.commands._doctor._disk import check_data_directory
@@ -122,9 +122,9 @@ def _settings(given: argparse.Namespace) -> Settings:
 def _show(found: Sequence[Finding]) -> None:
     width = max(len(each.name) for each in found)
     for each in found:
-        print(f"{SIGNS[each.status]:<4}  {each.name:<{width}}  {printable(each.text)}")
+        say(f"{SIGNS[each.status]:<4}  {each.name:<{width}}  {each.text}")
         if each.remedy:
-            print(f"{'':<4}  {'':<{width}}  -> {printable(each.remedy)}")
+            say(f"{'':<4}  {'':<{width}}  -> {each.remedy}")
 
 
 def make_parser() -> Parser:

@@ -4,7 +4,7 @@ import argparse
 
 from trio_stomp.base import OptionError
 from trio_stomp.cli._http_get import open_site
-from trio_stomp.cli._tool import CANNOT, WELL, ask_yes, show_json
+from trio_stomp.cli._tool import CANNOT, WELL, ask_yes, say, show_json
 from trio_stomp.cli.commands._manage._arguments import YES, Argument
 
 AT_ONCE = 1_000
@@ -29,7 +29,7 @@ def cancel(given: argparse.Namespace) -> int:
     meant = f"the schedules {', '.join(given.id)}" if given.id else "all schedules"
     meant += f" of {given.user}" if given.user is not None else ""
     if not given.yes and not ask_yes(f"Cancel {meant}?"):
-        print("nothing was changed")
+        say("nothing was changed")
         return WELL
     site, ids = open_site(given), given.id
     if not ids:
@@ -41,5 +41,5 @@ def cancel(given: argparse.Namespace) -> int:
     if given.json:
         show_json({"cancelled": cancelled})
     else:
-        print(f"{cancelled:,} messages will not be sent")
+        say(f"{cancelled:,} messages will not be sent")
     return CANNOT if given.id and not cancelled else WELL

@@ -9,7 +9,7 @@ from attrs import frozen
 
 from trio_stomp.cli._http_get import Refused, open_site
 from trio_stomp.cli._progress import progress
-from trio_stomp.cli._tool import CANNOT, WELL, add_progress, ask_yes, printable, show_json
+from trio_stomp.cli._tool import CANNOT, WELL, add_progress, ask_yes, say, show_json
 from trio_stomp.cli.commands._manage._arguments import YES, Argument, add_arguments, parameters
 from trio_stomp.cli.commands._manage._dead import queue_of
 
@@ -53,7 +53,7 @@ class Change:
         """
         query = {**dict(parameters(given, self.arguments)), **queue_of(given)}
         if self.question and not given.yes and not ask_yes(_asked(self.question, query)):
-            print("nothing was changed")
+            say("nothing was changed")
             return WELL
         with progress(self.verb, wanted=given.progress if self.is_long else False) as tell:
             try:
@@ -70,7 +70,7 @@ class Change:
         if given.json:
             show_json(result)
         else:
-            print("\n".join(map(printable, self.done(result).splitlines())))
+            say(*self.done(result).splitlines())
         return CANNOT if result.get("left") else WELL
 
 

@@ -9,6 +9,7 @@ from attrs import frozen
 
 from trio_stomp.cli import _main
 from trio_stomp.cli._connect_options import add_access
+from trio_stomp.cli._http_get import understanding
 from trio_stomp.cli._tool import Parser, add_commands, add_json, make_tool_parser
 from trio_stomp.cli.commands._manage import _cancel, _definitions, _kinds
 from trio_stomp.cli.commands._manage._arguments import (
@@ -287,7 +288,8 @@ def main(argv: Sequence[str], name: str) -> int:
       CannotDo: the broker cannot be reached, or refuses.
     """
     given = make_parser(name).parse_args(list(argv))
-    return COMMANDS[f"{name} {given.command}" if name in GROUPS else name].run(given)
+    with understanding(given):
+        return COMMANDS[f"{name} {given.command}" if name in GROUPS else name].run(given)
 
 
 def make_parser(name: str) -> Parser:

@@ -8,7 +8,7 @@ from typing import Any
 
 from trio_stomp.base import OptionError
 from trio_stomp.cli._http_get import API, open_site
-from trio_stomp.cli._tool import WELL, CannotDo, printable, show_json
+from trio_stomp.cli._tool import WELL, CannotDo, put, say, show_json
 from trio_stomp.cli.commands._manage._arguments import Argument
 
 STANDARD = "-"
@@ -45,7 +45,7 @@ def export_definitions(given: argparse.Namespace) -> int:
     answer = site.get(f"{API}definitions?format=toml")
     if answer.status != 200:
         raise CannotDo(answer.text())
-    sys.stdout.write(answer.body.decode())
+    put(answer.body)
     return WELL
 
 
@@ -63,8 +63,7 @@ def import_definitions(given: argparse.Namespace) -> int:
     if given.json:
         show_json(found)
     else:
-        for line in _lines(found):
-            print(printable(line))
+        say(*_lines(found))
     return WELL
 
 

@@ -6,7 +6,7 @@ from typing import Any
 
 from trio_stomp.base import OptionError
 from trio_stomp.cli._http_get import open_site
-from trio_stomp.cli._tool import WELL, printable, show_json
+from trio_stomp.cli._tool import WELL, say, show_json
 from trio_stomp.cli.commands._manage._arguments import Argument, parameters
 
 EPILOG = """\
@@ -57,13 +57,12 @@ def _check(question: dict[str, str]) -> None:
 
 def _show(found: dict[str, Any]) -> None:
     facts = found.get("facts") or [found.get("summary", "the broker gave no answer")]
-    for fact in facts:
-        print(printable(str(fact)))
+    say(*facts)
     for event in found.get("events") or ():
-        print(f"  {_ago(event)}  {printable(_text(event))}")
+        say(f"  {_ago(event)}  {_text(event)}")
     horizon = found.get("horizon_s")
     if isinstance(horizon, int | float):
-        print(f"(everything of the last {horizon:,.1f} s is remembered)")
+        say(f"(everything of the last {horizon:,.1f} s is remembered)")
 
 
 def _ago(event: dict[str, Any]) -> str:

@@ -4,7 +4,7 @@ import argparse
 from datetime import UTC, datetime
 
 from trio_stomp.cli._http_get import open_site
-from trio_stomp.cli._tool import WELL, printable, show_json, show_table
+from trio_stomp.cli._tool import WELL, say, show_json, show_table
 
 EPILOG = """\
 The figures come from the broker's stream of diagnostics (--diag-stream), with rates since the line
@@ -32,7 +32,7 @@ def show_history(given: argparse.Namespace) -> int:
     titles = [name.replace("_per_s", "/s").replace("_age_s", "-s") for name in COLUMNS]
     show_table(rows, "time", *titles)
     oldest = _time(found["oldest_ms"]) if found["oldest_ms"] else "nothing yet"
-    print(printable(f"{found['queue']}: the broker remembers from {oldest} on"))
+    say(f"{found['queue']}: the broker remembers from {oldest} on")
     return WELL
 
 

@@ -9,7 +9,7 @@ from typing import Any
 from attrs import frozen
 
 from trio_stomp.cli._http_get import open_site
-from trio_stomp.cli._tool import WELL, CannotDo, count, printable, show_json, show_table
+from trio_stomp.cli._tool import WELL, CannotDo, count, say, show_json, show_table
 from trio_stomp.cli.commands._manage._arguments import Argument
 
 Record = dict[str, Any]
@@ -176,8 +176,7 @@ def print_records(given: argparse.Namespace, kind: Kind, found: list[Record]) ->
     if given.json:
         show_json(found)
     elif given.names:
-        for each in found:
-            print(printable(str(cell(each, next(iter(kind.columns.values()))))))
+        say(*(cell(each, next(iter(kind.columns.values()))) for each in found))
     else:
         _print_table(found, kind.columns)
     return WELL
@@ -206,10 +205,9 @@ def show_thing(given: argparse.Namespace) -> int:
         return WELL
     for record in found:
         parts = record.pop(kind.parts, [])
-        for name, value in _lines(record):
-            print(printable(f"{name:<24} {value}"))
+        say(*(f"{name:<24} {value}" for name, value in _lines(record)))
         if parts:
-            print()
+            say("")
             _print_table(parts, kind.part_columns)
     return WELL
 

@@ -7,7 +7,7 @@ from typing import Any
 from attrs import frozen
 
 from trio_stomp.cli._http_get import Refused, open_site
-from trio_stomp.cli._tool import WELL, printable, show_json, size_in_bytes
+from trio_stomp.cli._tool import WELL, say, show_json, size_in_bytes
 from trio_stomp.cli.commands._manage._arguments import (
     CHOICE,
     COUNT,
@@ -73,13 +73,13 @@ class Look:
         if given.json:
             show_json({"queue": query["queue"], "total": total, "messages": shown})
         else:
-            print(printable(f"{query['queue']}: {len(shown):,} shown, {total:,} waiting"))
+            say(f"{query['queue']}: {len(shown):,} shown, {total:,} waiting")
         return WELL
 
     def _show(self, message: Record, most: int) -> None:
-        print(printable(f"{message['message_id']}  {self.title(message)}").rstrip())
+        say(f"{message['message_id']}  {self.title(message)}".rstrip())
         body = str(message.get("body", message.get("body_base64", "")))
-        print(f"    {printable(body)}{' ...' if message['size'] > most else ''}")
+        say(f"    {body}{' ...' if message['size'] > most else ''}")
 
 
 def _pages(given: argparse.Namespace, query: Record, most: int | None) -> Iterator[Record]:

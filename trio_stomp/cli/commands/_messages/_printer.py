@@ -1,13 +1,12 @@
 """Printing of messages to standard output."""
 
 import argparse
-import sys
 
 from attrs import define
 
 from trio_stomp.base import OptionError
 from trio_stomp.cli._lines import line_of
-from trio_stomp.cli._tool import printable
+from trio_stomp.cli._tool import put
 from trio_stomp.cli.commands._messages._template import Filling, Template
 
 VERBOSE = ("{body}", "{destination} {body}", "{destination}  {headers}\n{body}\n")
@@ -67,24 +66,10 @@ class Printer:
         """Print a message and flush the output.
 
         Raises:
-          BrokenPipeError: the reader has closed the pipe.
+          BrokenPipeError, OutputFailed: the output takes no more.
         """
-        out = sys.stdout
         self.count += 1
         if self.as_json:
-            out.write(line_of(message.destination, message.headers, message.body) + "\n")
-            out.flush()
-            return
-        text = self.template.fill(message, self.count) + b"\n"
-        if out.isatty():
-            lines = text.decode(errors="backslashreplace").split("\n")
-            out.write("\n".join(map(_harmless, lines)))
-            out.flush()
+            put(line_of(message.destination, message.headers, message.body) + "\n")
         else:
-            out.flush()
-            out.buffer.write(text)
-            out.buffer.flush()
-
-
-def _harmless(line: str) -> str:
-    return "\t".join(map(printable, line.split("\t")))
+            put(self.template.fill(message, self.count) + b"\n")

@@ -21,7 +21,7 @@ from trio_stomp.cli._tool import (
     add_json,
     count,
     make_tool_parser,
-    printable,
+    say,
     seconds,
     show_json,
 )
@@ -62,7 +62,7 @@ def main(argv: Sequence[str]) -> int:
         show_json({"answered": replier.answered, "failed": replier.failed})
     else:
         failed = f", {replier.failed:,} failed" if replier.failed else ""
-        print(f"{replier.answered:,} answered{failed}")
+        say(f"{replier.answered:,} answered{failed}")
     return WELL if given.count is None or replier.is_done else CANNOT
 
 
@@ -133,7 +133,7 @@ class Replier:
             await client.send(to, body, headers={**self.headers, **own})
         except Refused as error:
             self._refused_id = request.message_id
-            sys.stderr.write(f"{printable(f'{to}: {error}')}\n")
+            say(f"{to}: {error}", to=sys.stderr)
             return
         self.answered += 1
         request.ack_nowait()
@@ -155,8 +155,7 @@ class Replier:
 
     def _fail(self, request: Message, why: str) -> None:
         self.failed += 1
-        sys.stderr.write(printable(f"{request.message_id} of {request.destination}: {why}") + "\n")
-        sys.stderr.flush()
+        say(f"{request.message_id} of {request.destination}: {why}", to=sys.stderr)
 
 
 async def _serve(given: argparse.Namespace, replier: Replier, client: Client) -> None:

@@ -1,7 +1,6 @@
 """``trio-stomp send`` and ``request``: send messages, and print what is answered."""
 
 import argparse
-import json
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
@@ -21,8 +20,9 @@ from trio_stomp.cli._tool import (
     add_progress,
     count,
     make_tool_parser,
-    printable,
+    say,
     seconds,
+    show_json,
 )
 from trio_stomp.cli.commands._messages._pipeline import exchange_all
 from trio_stomp.cli.commands._messages._printer import Printer, add_printing, printer_of
@@ -161,10 +161,11 @@ class Tally:
         """Count a confirmed message."""
         self.count += 1
         if self.as_json:
-            print(json.dumps({"destination": message.destination, "receipt": dict(receipt)}))
+            receipts = {"destination": message.destination, "receipt": dict(receipt)}
+            show_json(receipts, indent=None)
         elif self.is_single:
             details = ", ".join(f"{name} {text}" for name, text in receipt.items())
-            print(printable(f"sent to {message.destination}{': ' if details else ''}{details}"))
+            say(f"sent to {message.destination}{': ' if details else ''}{details}")
         else:
             self.evidence.update(
                 f"{name} {text}"
@@ -181,10 +182,8 @@ class Tally:
         """Print the total, unless messages or answers were printed one by one."""
         if self.as_json or self.is_single or not self.is_shown:
             return
-        details = ", ".join(
-            f"{count} {printable(what)}" for what, count in self.evidence.most_common(9)
-        )
-        print(f"{self.count} sent{': ' if details else ''}{details}")
+        details = ", ".join(f"{count} {what}" for what, count in self.evidence.most_common(9))
+        say(f"{self.count} sent{': ' if details else ''}{details}")
 
 
 def make_parser(name: str = SEND) -> Parser:

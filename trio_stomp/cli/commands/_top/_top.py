@@ -2,21 +2,19 @@
 
 import argparse
 import importlib
-import json
 import os
 import select
-import signal
 import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from itertools import pairwise
 from math import inf
 
 from attrs import define
 
 from trio_stomp.cli._connect_options import add_access
-from trio_stomp.cli._http_get import Site, open_site
+from trio_stomp.cli._http_get import Site, open_site, understanding
 from trio_stomp.cli._tool import WELL, Parser, add_json, count, make_tool_parser, seconds, show_json
 from trio_stomp.cli.commands._top._frame import ORDERS, SHOWN, Growth, Snapshot, frame
 from trio_stomp.cli.commands._top._screen import open_console, screen
@@ -66,7 +64,7 @@ def main(argv: Sequence[str]) -> int:
     """
     given = make_parser().parse_args(list(argv))
     view, site = View(given.sort, given.rows), open_site(given)
-    with _ended_by_signals():
+    with understanding(given), suppress(KeyboardInterrupt):  # of SIGTERM, too
         if not (given.json or given.once):
             _live(site, view, given)
             return WELL
@@ -78,22 +76,10 @@ def main(argv: Sequence[str]) -> int:
             elif given.once:
                 show_json(found)
             else:
-                print(json.dumps(found), flush=True)
+                show_json(found, indent=None)
             if given.once:
                 break
     return WELL
-
-
-@contextmanager
-def _ended_by_signals() -> Iterator[None]:
-    """End the block at SIGINT or SIGTERM, without an error."""
-    before = signal.signal(signal.SIGTERM, signal.default_int_handler)
-    try:
-        yield
-    except KeyboardInterrupt:
-        return
-    finally:
-        signal.signal(signal.SIGTERM, before)
 
 
 def _snapshots(

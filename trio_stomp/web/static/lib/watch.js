@@ -51,8 +51,9 @@ export class Watch {
   #partitions = 1;
   #welcome = {};
 
-  constructor({ onRecord, onState, now = () => Date.now(), chance = Math.random }) {
-    Object.assign(this, { onRecord, onState, now, chance });
+  /** `onShortened` is called when the history is too long, and begins again later in time. */
+  constructor({ onRecord, onState, onShortened = () => {}, now = () => Date.now(), chance = Math.random }) {
+    Object.assign(this, { onRecord, onState, onShortened, now, chance });
     this.credentials = null;
     this.state = { name: "connecting" };
   }
@@ -172,6 +173,7 @@ export class Watch {
         if (bytes > MAX_HISTORY_BYTES && shortening < SPANS_S.length - 1) {
           reading.unsubscribe();
           this.#lastRead = null;
+          this.onShortened();
           this.#follow(connection, newest, shortening + 1);
           return;
         }

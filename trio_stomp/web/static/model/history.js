@@ -17,6 +17,9 @@ export const SPANS = [
   { name: "7 days", ms: 7 * 24 * 3_600_000, readings: 112 },
 ];
 
+/** The first span, where its records are too many to read. */
+export const SAMPLED = { ms: 900_000, readings: 60 };
+
 /** The figures of a point that are added up over partitions. Those of nodes are in no stream. */
 const ADDED = ["subscriptions", "in", "out", "dropped"];
 /** Partitions for which all readings are made; with more, there are fewer readings of each. */

@@ -89,6 +89,12 @@ export class Model {
     if (isNew) this.#note({ name: "start", reason: "", detail: "the broker was started" }, at);
   }
 
+  /** Forget the points, as those that follow leave a hole behind them. */
+  forgetPoints() {
+    this.points = [];
+    this.trails.clear();
+  }
+
   #point(at) {
     let point = this.points.at(-1);
     if (point?.at === at) return point;
@@ -244,8 +250,8 @@ export class Model {
     const { session_id: session, user, reason, detail } = record;
     const began = gone ? Date.parse(gone.connected_at) : this.begun.get(session);
     this.begun.delete(session);
-    const remote = gone?.remote ?? detail.replace(/^from /, "");
-    this.ended.unshift({ session, user, reason, at, remote, began });
+    const [, from = "", error = ""] = /^(?:from )?(.*?)(?:; (.*))?$/s.exec(detail) ?? [];
+    this.ended.unshift({ session, user, reason, error, at, remote: gone?.remote ?? from, began });
     if (this.ended.length > MAX_ENDED) this.ended.pop();
     add(this.endings, reason, 1);
   }

@@ -68,7 +68,7 @@ function endedTable() {
     empty: "No connection has ended since this page was opened.",
     columns: [
       words("When", (item) => format.clock(item.at)),
-      words("Why", (item) => item.reason, {
+      words("Why", (item) => (item.error ? `${item.reason}: ${item.error}` : item.reason), {
         mark: (item) => (item.reason.startsWith("client-") ? "" : "wrong"),
       }),
       words("User", (item) => item.user),

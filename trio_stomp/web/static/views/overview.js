@@ -52,9 +52,9 @@ const TILES = [
   },
   {
     name: "Waiting",
-    read: (point) => (point.waiting === undefined ? point.parked : point.waiting + (point.parked ?? 0)),
+    read: (point) => (point.waiting === undefined ? undefined : point.waiting + (point.parked ?? 0)),
     value: (model, now) => [
-      format.brief((now.waiting ?? 0) + (now.parked ?? 0)),
+      format.brief(now.waiting === undefined ? undefined : now.waiting + (now.parked ?? 0)),
       `${format.brief(now.unacked)} unacknowledged, ${format.brief(now.parked)} parked`,
     ],
     colour: "mark",
@@ -116,6 +116,10 @@ export class Overview {
     this.span.forget();
   }
 
+  fill() {
+    this.span.fill();
+  }
+
   draw() {
     const { model } = this;
     for (const point of model.points) addPercentiles(point, model);
@@ -125,7 +129,7 @@ export class Overview {
     this.#drawRates(now, shown);
     this.#drawHeat();
     drawBars(byId("busiest"), busiest(model), "No messages in the last interval.");
-    drawBars(byId("drops"), drops(model), "No drops so far. Dead letters count as dropped, too.", true);
+    drawBars(byId("drops"), drops(model), "No drops so far. Dead letters are none: they wait in their queue.", true);
     drawBars(byId("endings"), endings(model), "No connection has ended.");
     drawFeed(byId("latest"), model.events);
   }

@@ -3,12 +3,13 @@
 import { problem } from "../lib/api.js";
 import { el, say } from "../lib/dom.js";
 import * as format from "../lib/format.js";
-import { SPANS } from "../model/history.js";
+import { SAMPLED, SPANS } from "../model/history.js";
 
 export class Span {
   /** Older figures from the stream: {points, since, stepMs}. */
   #history = null;
   #turn = 0;
+  #isSampled = false;
 
   /** `read(span, now)` requests the older figures of a span of `SPANS`. */
   constructor({ read, redraw }) {
@@ -26,10 +27,17 @@ export class Span {
     this.#read();
   }
 
+  /** Read samples of the shortest span, too, as its records are too many to read. */
+  fill() {
+    this.#isSampled = true;
+    if (this.choice.value === "0") this.#read();
+  }
+
   async #read() {
     this.#turn += 1;
     const turn = this.#turn;
-    const span = SPANS[this.choice.value];
+    const chosen = SPANS[this.choice.value];
+    const span = chosen.ms === 0 && this.#isSampled ? SAMPLED : chosen;
     this.#history = null;
     say(this.note, span.ms > 0 ? "reading …" : "");
     if (span.ms > 0) {
@@ -49,7 +57,8 @@ export class Span {
   shown(points, gapMs) {
     if (this.#history === null) return { points, gapMs };
     const begin = points[0]?.at ?? Infinity;
-    const before = this.#history.points.filter(({ at }) => at < begin);
+    const oldest = this.choice.value === "0" ? Date.now() - SAMPLED.ms : -Infinity;
+    const before = this.#history.points.filter(({ at }) => at < begin && at >= oldest);
     return { points: [...before, ...points], gapMs: Math.max(2.5 * this.#history.stepMs, gapMs) };
   }
 }
