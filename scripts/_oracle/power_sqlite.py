@@ -19,6 +19,8 @@ from _oracle.power import STATES_OF_A_LIFE, STREAMS, WRITTEN, Life, State, _by_q
 from trio_stomp.store import SqlStore
 
 SECTOR = 512
+HEADER = 32
+"""Bytes of the header of ``-wal``, with numbers that differ each time it restarts."""
 NAME = "broker.db"
 FULL = 2
 CHECKPOINT_PAGES = 16
@@ -56,7 +58,12 @@ class SqliteLife(Life):
             commit = store.append(made, commit)
             now = self._files()
             is_all = any(turn.is_urgent for turn in made)
-            self._cut(synced[0], self._torn(synced[1], now[1]))
+            # The header is synced before what follows it, and before that, when "-wal" restarts,
+            # the database file. What that was before another checkpoint is not known.
+            has_restarted = now[1][:HEADER] != synced[1][:HEADER] and now[0] != synced[0]
+            if not has_restarted:
+                before = now[1][:HEADER] + synced[1][HEADER:]
+                self._cut(synced[0], self._torn(before, now[1]))
             if is_all:
                 self.promise(is_all=True)
             # The actual requests to SQLite, not the expected ones.
@@ -64,7 +71,8 @@ class SqliteLife(Life):
             store._writer.rollback()
             if has_synced or now[0] != synced[0]:
                 # Before a page is copied to the database file, all of the other file is synced.
-                self._cut(self._torn(synced[0], now[0]), now[1])
+                database = now[0] if has_restarted else self._torn(synced[0], now[0])
+                self._cut(database, now[1])
                 synced = now
         store.close()
         return self.found
