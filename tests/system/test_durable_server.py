@@ -31,7 +31,9 @@ from tests.support.fakes import (
 )
 from tests.support.gated_store import GatedStore, eventually
 from trio_stomp import Settings, serve
+from trio_stomp.base import noop
 from trio_stomp.cli._arguments import parse
+from trio_stomp.startup._starting import Starting
 from trio_stomp.startup._storage import open_store
 from trio_stomp.store import (
     JournalOptions,
@@ -642,7 +644,7 @@ async def test_a_start_that_takes_long_tells_how_far_it_is(
     progress_s: float,
     lines: int,
 ) -> None:
-    monkeypatch.setattr("trio_stomp.startup._storage.PROGRESS_S", progress_s)
+    monkeypatch.setattr("trio_stomp.startup._starting.PROGRESS_S", progress_s)
     caplog.set_level("INFO", "trio_stomp")
     store = JournalStore(str(tmp_path), options=JournalOptions(segment_bytes=1 << 20))
     commit = store.recover(lambda done, total: None).commit
@@ -650,7 +652,8 @@ async def test_a_start_that_takes_long_tells_how_far_it_is(
         put = Put("queue:/queue/q", id, b"destination:/queue/q\n", [bytes(2 << 20)])
         commit = store.append([Turn([put])], commit)
     store.close()
-    opened = await open_store(Settings.of(data_dir=str(tmp_path)))
+    starting = Starting("journal", noop)
+    opened = await open_store(Settings.of(data_dir=str(tmp_path)), None, starting)
     assert opened is not None
     opened[0].close()
     text = [line for line in caplog.messages if line.startswith("reading the journal: ")]
