@@ -390,7 +390,9 @@ def test_errors_leave_the_block_as_they_are(play: Play, broker: ThreadedBroker) 
         assert caught.value.message == "mine"
         async with open_client(broker.url) as client:
             with pytest.raises(ProtocolViolation):
-                await client.send("/temp-queue/of-somebody-else", "x", headers={"ttl": "soon"})
+                await client.send(
+                    "/temp-queue/of-somebody-else", "x", headers={"AMQ_SCHEDULED_DELAY": "soon"}
+                )
             await client.send("/topic/a")
 
 
