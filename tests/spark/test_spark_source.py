@@ -50,20 +50,8 @@ def source(server: StreamServer, **more: str) -> StompDataSource:
     return StompDataSource({"url": server.url, "Retry_S": "5", "timeout_s": "5"} | more)
 
 
-READERS: list[StompStreamReader] = []
-
-
-@pytest.fixture(autouse=True)
-def _stopped() -> Iterator[None]:
-    """Stop all readers, as Spark does at the end of a query."""
-    yield
-    while READERS:
-        READERS.pop().stop()
-
-
 def streaming(server: StreamServer, **more: str) -> StompStreamReader:
-    READERS.append(source(server, **more).streamReader(schema=SCHEMA))
-    return READERS[-1]
+    return source(server, **more).streamReader(schema=SCHEMA)
 
 
 def batch(server: StreamServer, **more: str) -> StompReader:

@@ -287,6 +287,10 @@ class Following:
             self._connection.__exit__()
             self._connection = None
 
+    def __del__(self) -> None:
+        """Close the connection: Spark may forget a reader without a stop()."""
+        self.close()
+
     def _ask(self) -> Bounds:
         address = self._client.stream_address
         self._connection = self._connection or Connection(address)
