@@ -34,7 +34,7 @@ from trio_stomp.startup._described import described_policies, described_settings
 from trio_stomp.startup._entrances import Listeners, check_addresses, handle_of, open_entrances
 from trio_stomp.startup._log_switch import TARGET, log_to, trace_logger
 from trio_stomp.startup._security import Access, Security
-from trio_stomp.startup._starting import Starting, answer_probes
+from trio_stomp.startup._starting import Starting, answer_probes, check_cancelled
 from trio_stomp.startup._storage import open_store
 from trio_stomp.store import Page, Recovered, Store
 from trio_stomp.web import Core, Site, add_interface, add_pages
@@ -296,7 +296,7 @@ async def _restore(server: Server, store: Store, recovered: Recovered, starting:
         check_none(recovered.places)
 
     def read(place: str, level: int, after: int, size: int) -> Page:
-        trio.from_thread.check_cancelled()
+        check_cancelled()
         starting.go_on()
         return store.read(place, level, after, size)
 

@@ -25,6 +25,15 @@ HANDSHAKE = b"\x16"
 HEAD_BYTES = 4096
 
 
+def check_cancelled() -> None:
+    """Raise ``trio.Cancelled`` in a thread that reads the store if the start was cancelled.
+
+    Simulations read it outside of Trio's threads: there, nothing can be cancelled.
+    """
+    with suppress(RuntimeError):
+        trio.from_thread.check_cancelled()
+
+
 @define(eq=False)
 class Starting:
     """The progress of reading the store, which a thread reports.

@@ -1,13 +1,12 @@
 """Opening the configured store, and recovering its content before the first client connects."""
 
 import logging
-from contextlib import suppress
 
 import trio
 
 from trio_stomp.base import WRITE, exposed
 from trio_stomp.config import Settings
-from trio_stomp.startup._starting import Starting
+from trio_stomp.startup._starting import Starting, check_cancelled
 from trio_stomp.store import JournalStore, Recovered, Store
 from trio_stomp.store._options import JOURNAL, MEMORY
 
@@ -40,8 +39,7 @@ async def open_store(
         logger.warning("%s: %s", kind, warning)
 
     def report(done: int, total: int) -> None:
-        with suppress(RuntimeError):  # a simulation reads the store without a thread of Trio's
-            trio.from_thread.check_cancelled()
+        check_cancelled()
         starting.report(done, total)
 
     starting.go_on()
