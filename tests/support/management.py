@@ -9,6 +9,7 @@ from urllib.parse import urlsplit
 import trio
 from jsonschema import Draft202012Validator
 
+from tests.support.logins import basic
 from tests.support.served import Served
 from tests.support.site import Reply, parse
 from trio_stomp.web.management._interface import endpoints
@@ -17,6 +18,15 @@ from trio_stomp.web.management.requests import (
 )
 
 API = "/api/v1/"
+RULES = """
+[[rule]]
+user = "alice"
+allow = ["admin", "monitor", "send", "receive", "browse", "create"]
+to = "**"
+"""
+USERS = "alice:wonder-land\nguest:no-rights\n"
+ALICE, GUEST = basic("alice", "wonder-land"), basic("guest", "no-rights")
+"""A user with all rights, and one with none."""
 
 
 async def ask(

@@ -75,3 +75,28 @@ async def used_bytes(made: Served) -> int:
     found = re.search(rb"^trio_stomp_memory_used_bytes (\S+)", page, re.MULTILINE)
     assert found is not None
     return int(float(found[1]))
+
+
+async def sends(broker: Served, to: str, *bodies: str, **headers: str) -> None:
+    """Send durable messages, from a connection of their own."""
+    client = await broker.connect({})
+    encoded = [body.encode() for body in bodies]
+    more = {"persistent": "true", **headers}
+    await client.publish(to, *encoded, headers=more, receipt=True)
+
+
+async def taken(client: Client, count: int) -> list[str]:
+    """Receive and acknowledge messages, and return their bodies."""
+    bodies = []
+    for _ in range(count):
+        message = await client.receive()
+        await client.send("ACK", {"id": message["ack"]})
+        bodies.append(message.body.decode())
+    return bodies
+
+
+async def is_quiet(client: Client) -> bool:
+    """Return whether nothing comes."""
+    with trio.move_on_after(0.3):
+        return not await client.receive()
+    return True

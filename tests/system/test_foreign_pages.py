@@ -1,4 +1,4 @@
-"""What a browser adds by itself, such as a client certificate, is no consent of its user."""
+"""Pages of other origins do not act by the client certificate that a browser adds."""
 
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -12,6 +12,7 @@ from tests.support.files import save
 from tests.support.logins import basic
 from tests.support.management import ask
 from tests.support.served import Served, served
+from tests.support.site import Reply
 from tests.support.tls import authority
 
 RULES = """
@@ -70,16 +71,21 @@ def of_page(origin: str, port: int) -> dict[str, str]:
     return headers | ({"Origin": origin.format(port=port)} if origin else {})
 
 
+async def purged(broker: Served, origin: str) -> tuple[Reply, dict[str, str]]:
+    """Purge the queue as a page does. Return the answer, and the headers of the page."""
+    stream, port = await certified(broker)
+    headers = of_page(origin, port)
+    return await ask(stream, "POST", f"purge?queue={Q}", *headers.items()), headers
+
+
 @pytest.mark.parametrize(("allowed", "origin"), FOREIGN)
 async def test_a_certificate_does_not_act_for_a_page_of_another_origin(
     tmp_path: Path, allowed: str, origin: str
 ) -> None:
     async with guarded(tmp_path, allowed) as broker:
-        stream, port = await certified(broker)
-        headers = of_page(origin, port)
-        reply = await ask(stream, "POST", f"purge?queue={Q}", *headers.items())
+        reply, headers = await purged(broker, origin)
         assert reply.status in (401, 403)
-        stream, port = await certified(broker)
+        stream, _ = await certified(broker)
         reply = await ask(stream, "GET", "queues", *headers.items())
         assert reply.status in (401, 403)
         login = dict([basic("ops", "operating")])
@@ -103,9 +109,7 @@ async def test_a_certificate_acts_for_the_broker_s_own_pages_and_for_programs(
     tmp_path: Path, allowed: str, origin: str
 ) -> None:
     async with guarded(tmp_path, allowed) as broker:
-        stream, port = await certified(broker)
-        headers = of_page(origin, port)
-        reply = await ask(stream, "POST", f"purge?queue={Q}", *headers.items())
+        reply, headers = await purged(broker, origin)
         assert (reply.status, reply.json["purged"]) == (200, 1)
         async with (await certified(broker))[0] as stream:
             pipe = WebSocketPipe(stream)

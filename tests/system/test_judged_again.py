@@ -1,4 +1,4 @@
-"""What was judged before a reload is judged again where it acts.
+"""Logins, handshakes and operations are judged again where they act, after a reload.
 
 Each entrance begins something for alice, the operator's files change, and then it goes on. Whatever
 she may not do by the new files must not happen: ``last`` does not come to ``/queue/target``.

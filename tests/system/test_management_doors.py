@@ -1,4 +1,4 @@
-"""What holds for every request of the management interface, as its own description lists them.
+"""Checks every request of the management interface, as its own description lists them.
 
 A request that is new is tried without a line more here.
 """
@@ -17,21 +17,23 @@ import trio
 
 from tests.support.fakes import Client
 from tests.support.files import save
-from tests.support.logins import basic
-from tests.support.management import API, VALUES, Interface, ask, description, operations
+from tests.support.management import (
+    ALICE,
+    API,
+    GUEST,
+    RULES,
+    USERS,
+    VALUES,
+    Interface,
+    ask,
+    description,
+    operations,
+)
 from tests.support.served import Served, served_with
 from trio_stomp.broker import DestinationPolicy
 from trio_stomp.server.connection._web_share import OPERATIONS_AT_ONCE
 
 MIB = 1024 * 1024
-RULES = """
-[[rule]]
-user = "alice"
-allow = ["admin", "monitor", "send", "receive", "browse", "create"]
-to = "**"
-"""
-USERS = "alice:wonder-land\nguest:no-rights\n"
-ALICE, GUEST = basic("alice", "wonder-land"), basic("guest", "no-rights")
 HOSTILE = (
     "%00",
     "%FF%FE",

@@ -11,8 +11,7 @@ import pytest
 from attrs import define
 
 from tests.support.files import save
-from tests.support.logins import basic
-from tests.support.management import API, Interface, description
+from tests.support.management import ALICE, API, GUEST, RULES, USERS, Interface, description
 from tests.support.served import Served, served, served_with
 from trio_stomp.broker import DestinationPolicy
 from trio_stomp.broker.forwarding import Forwards
@@ -25,14 +24,6 @@ POLICIES = {
     FULL: DestinationPolicy(max_messages=1, overflow="reject"),
     "/topic/log": DestinationPolicy(stream=True),
 }
-RULES = """
-[[rule]]
-user = "alice"
-allow = ["admin", "monitor", "send", "receive", "browse", "create"]
-to = "**"
-"""
-USERS = "alice:wonder-land\nguest:no-rights\n"
-ALICE, GUEST = basic("alice", "wonder-land"), basic("guest", "no-rights")
 FOREIGN = ("Host", "evil.example"), ("Origin", "http://other.example")
 VALUES = {
     "queue": Q,

@@ -5,19 +5,12 @@ from pathlib import Path
 import trio
 
 from tests.support.fakes import Client, Received
-from tests.support.served import Served, served, served_with
+from tests.support.served import Served, is_quiet, sends, served, served_with, taken
 from trio_stomp.broker import DestinationPolicy
 
 Q, DEAD = "/queue/q", "/queue/DLQ.q"
 DURABLE = {"persistent": "true"}
 ONE_EACH = {"ack": "client-individual", "prefetch-count": "1"}
-
-
-async def sends(broker: Served, to: str, *bodies: str, **headers: str) -> None:
-    """Send durable messages."""
-    client = await broker.connect({})
-    encoded = [body.encode() for body in bodies]
-    await client.publish(to, *encoded, headers={**DURABLE, **headers}, receipt=True)
 
 
 async def consumer(broker: Served, name: str = Q, **headers: str) -> Client:
@@ -38,23 +31,6 @@ async def acks(client: Client, message: Received, **headers: str) -> None:
 
 async def nacks(client: Client, message: Received) -> None:
     await client.send("NACK", {"id": message["ack"]})
-
-
-async def taken(client: Client, count: int) -> list[str]:
-    """Receive and acknowledge messages, and return their bodies."""
-    bodies = []
-    for _ in range(count):
-        message = await client.receive()
-        await client.send("ACK", {"id": message["ack"]})
-        bodies.append(message.body.decode())
-    return bodies
-
-
-async def is_quiet(client: Client) -> bool:
-    """Return whether nothing comes."""
-    with trio.move_on_after(0.3):
-        return not await client.receive()
-    return True
 
 
 async def test_messages_expire_behind_one_that_was_consumed(tmp_path: Path) -> None:

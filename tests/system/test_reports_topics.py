@@ -5,18 +5,11 @@ from pathlib import Path
 import trio
 
 from tests.support.fakes import Client
-from tests.support.served import Served, served, served_with
+from tests.support.served import Served, is_quiet, sends, served, served_with, taken
 from trio_stomp.broker import DestinationPolicy
 
 T, Q = "/topic/t", "/queue/q"
 DURABLE = {"persistent": "true"}
-
-
-async def sends(broker: Served, to: str, *bodies: str, **headers: str) -> None:
-    """Send durable messages."""
-    client = await broker.connect({})
-    encoded = [body.encode() for body in bodies]
-    await client.publish(to, *encoded, headers={**DURABLE, **headers}, receipt=True)
 
 
 async def durable(broker: Served, name: str, **headers: str) -> Client:
@@ -27,26 +20,9 @@ async def durable(broker: Served, name: str, **headers: str) -> Client:
     return client
 
 
-async def taken(client: Client, count: int) -> list[str]:
-    """Receive and acknowledge messages, and return their bodies."""
-    bodies = []
-    for _ in range(count):
-        message = await client.receive()
-        await client.send("ACK", {"id": message["ack"]})
-        bodies.append(message.body.decode())
-    return bodies
-
-
 async def leaves(client: Client) -> None:
     await client.send("DISCONNECT", {"receipt": "left"})
     await client.receive_until_receipt("left")
-
-
-async def is_quiet(client: Client) -> bool:
-    """Return whether nothing comes."""
-    with trio.move_on_after(0.3):
-        return not await client.receive()
-    return True
 
 
 async def test_a_durable_subscription_keeps_what_its_selector_wants(tmp_path: Path) -> None:

@@ -15,7 +15,7 @@ GATHER_S = 0.02
 GATHER_LINES = 64
 """Maximum delay and maximum number of lines that are written together."""
 PIPE_CHARS, PATIENCE_MS = 4096, 100
-"""What a pipe takes without blocking if it takes anything, and how long to wait until it does."""
+"""The bytes that a pipe takes without blocking if it takes any, and the wait until it does."""
 
 LOST = "{} lines of the log are lost, because nothing has read it"
 

@@ -30,7 +30,7 @@ class CannotDo(Exception):
 
 
 class OutputFailed(CannotDo):
-    """What the command says cannot be written; what it has done stays done."""
+    """Exit code: the output cannot be written. The changes of the command stay."""
 
 
 class Parser(argparse.ArgumentParser):

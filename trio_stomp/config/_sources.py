@@ -12,7 +12,7 @@ COMMAND_LINE = "command line"
 
 _CREDENTIALS_IN_URL = re.compile(r"(://)(?!/)([^:/?#@]*:)?.*@")
 _CREDENTIALS_OF_HOST = re.compile(r"^(?:[^:/?#@]*:(?!//).*|[^/]*)@")
-"""Those of an address without a scheme."""
+"""The credentials in an address without a scheme."""
 _PASSWORD_IN_QUERY = re.compile(r"(?i)([?&][^=&]*(?:passw|pwd|secret|token)[^=&]*=)[^&]*")
 
 

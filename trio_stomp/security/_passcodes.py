@@ -70,7 +70,7 @@ class Cost:
 
     @property
     def parameters(self) -> tuple[int, ...]:
-        """What the time of a verification depends on."""
+        """Return the parameters that decide the time of a verification."""
         return self.memory_kib, self.passes, self.lanes
 
     @property

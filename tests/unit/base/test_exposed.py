@@ -1,4 +1,4 @@
-"""What other users of the machine may do with a file."""
+"""Warnings about files that other users of the machine may read or change."""
 
 import os
 from pathlib import Path

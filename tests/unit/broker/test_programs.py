@@ -1,4 +1,4 @@
-"""What programs for other brokers send, in the core: docs/reference/programs.md."""
+"""Frames of programs for other brokers, in the core: docs/reference/programs.md."""
 
 import pytest
 
@@ -81,6 +81,8 @@ def test_a_scheduled_request_of_an_older_version_does_no_harm() -> None:
     put = Put("scheduled:", 1, lines, [b"nonsense"], received_ms=core.broker.wall.ms(core.now))
     core.store.append([Turn([put])], 0)
     core = core.restarts()
-    core.actor().subscribes("DIAG/explain")
+    actor = core.actor()
+    actor.subscribes("DIAG/explain")
     core.passes(6)
-    core.turn()
+    assert actor.frames() == []
+    assert core.broker.scheduler.lost == 0

@@ -78,7 +78,7 @@ def url(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
 
 @pytest.fixture
 def words(url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> dict[str, str]:
-    """What the placeholders of ``LINES`` stand for, beside a broker with such names."""
+    """Return the values of the placeholders in ``LINES``, at a broker with such names."""
     monkeypatch.setenv("TRIO_STOMP_URL", url)
     for each in (["send", QUEUE, BODY], ["create", "/queue/ä\u202e\x9b"]):
         assert main(each) == WELL

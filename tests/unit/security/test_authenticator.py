@@ -346,7 +346,7 @@ async def test_equal_logins_are_checked_though_the_first_gives_up() -> None:
 
 
 async def test_each_of_equal_wrong_logins_is_a_failure(autojump_clock) -> None:
-    """Who guesses the same passcode many times at once waits like who guesses others."""
+    """Many equal guesses at once wait as different ones do."""
     checker = SlowChecker()
     subject = authenticator(Accounts(UserBook({"alice": "x"}), checker))
     results: list[tuple[str, str]] = []

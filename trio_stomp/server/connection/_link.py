@@ -48,7 +48,7 @@ class Link:
     """Whether a web page of another origin opened it, whose user the browser's certificate proves
     nothing about."""
     asker: str = ""
-    """Who is charged for requests and answers by HTTP."""
+    """The quota charged for requests and answers by HTTP."""
 
     @property
     def remote(self) -> str:

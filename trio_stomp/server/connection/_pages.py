@@ -25,7 +25,7 @@ WATCHING = "DIAG"
 SHARE_S = 0.001
 """Time share for building a page, and minimum pause between two shares."""
 MAKING = ""
-"""Who is charged for pages that are made."""
+"""The name under which pages that are made are charged."""
 _LOG_IN = (("WWW-Authenticate", 'Basic realm="trio_stomp", charset="UTF-8"'),)
 
 
