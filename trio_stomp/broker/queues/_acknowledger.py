@@ -193,8 +193,7 @@ class Acknowledger:
         Raises:
           ProtocolError: As ``apply``.
         """
-        is_late = forgiving or may_have_been_given(name)
-        found = self.find(client, event, name, forgiving=is_late)
+        found = self.find(client, event, name, forgiving=forgiving)
         if found is None:
             self.counters.ignored += 1
             return []
@@ -270,6 +269,7 @@ class Acknowledger:
         name: bytes,
         *,
         forgiving: bool = False,
+        in_transaction: bool = False,
         claimed: dict[Consumer, int] | None = None,
     ) -> tuple[Consumer, int] | None:
         """Return the consumer and the number of a delivery, or None if it needs no ACK.
@@ -279,6 +279,7 @@ class Acknowledger:
           event: The ACK or NACK.
           name: The id in its header.
           forgiving: Ignore unknown ids.
+          in_transaction: A late ACK is an error: it would be half done.
           claimed: The last number that a cumulative ACK has claimed, by consumer.
 
         Raises:
@@ -303,6 +304,8 @@ class Acknowledger:
             ):
                 return consumer, number
         if forgiving or self.ignores_unknown:
+            return None
+        if not in_transaction and may_have_been_given(name):
             return None
         if client.takes_unasked and self.names.number_of(name):
             return None  # deliveries that need no ACK are not recorded

@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING
 from attrs import define, field
 
 from trio_stomp.base import ProtocolError
-from trio_stomp.broker.delivery import may_have_been_given
 from trio_stomp.broker.queues._acknowledger import MUCH, Acknowledger
 from trio_stomp.broker.queues._consumer import CLIENT, Consumer, Unacked
 from trio_stomp.broker.queues._queue import Queue
@@ -152,9 +151,8 @@ def claim_all(
         claim = Settlement(client, acknowledger, event)
         claims.append(claim)
         for index, name in enumerate(event.ids, 1):
-            is_late = forgiving or may_have_been_given(name)
             try:
-                found = acknowledger.find(client, event, name, forgiving=is_late, claimed=lasts)
+                found = acknowledger.find(client, event, name, forgiving=forgiving, claimed=lasts)
             except ProtocolError as wrong:
                 error = wrong
                 break

@@ -200,7 +200,7 @@ class Planner:
                 )
         for acked in [each for each in actions if isinstance(each, Acked)]:
             for id in acked.ids:
-                found = self.acknowledger.find(client, acked, id)
+                found = self.acknowledger.find(client, acked, id, in_transaction=True)
                 if found is not None:
                     planned.copies += _most(found[0])
         memory, quota = self.overflow.memory, client.quota
