@@ -284,7 +284,7 @@ class Broker(BrokerAssembly):
         try:
             if client in self.clients:
                 del self.clients[client]
-                detail = f"from {client.remote}{client.refusal}"
+                detail = "; ".join(filter(None, (f"from {client.remote}", client.refusal)))
                 self.events.record("disconnect", client, reason=reason.text, detail=detail)
             client.outbox = self._null_outbox
         finally:

@@ -98,7 +98,7 @@ class Client:
     is_refused: bool = False
     """An ERROR was sent, or the client has left. Further events are ignored."""
     refusal: str = ""
-    """The code and message of its last ERROR, as the end of a text about it."""
+    """The code and message of its last ERROR, for operators; "" = none."""
     is_lost: bool = False
     """The connection was lost or broke the protocol. Deliveries in process have failed."""
     is_gone: bool = False

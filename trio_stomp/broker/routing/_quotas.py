@@ -111,7 +111,7 @@ class Quotas:
     def note_refused(self, client: "Client", error: RemoteError) -> None:
         """Count an ERROR to a client, and note its cause for the event of its end."""
         self.refusals[error.code] += 1
-        client.refusal = f"; {error.code}: {error.message[:REFUSAL_CHARS]}"
+        client.refusal = f"{error.code}: {error.message[:REFUSAL_CHARS]}"
         if error.is_by_quota:
             self.refused += 1
             if client.quota is not None:

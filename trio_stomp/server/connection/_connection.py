@@ -121,7 +121,7 @@ class Connection:
         level = logging.DEBUG if is_page else logging.INFO
         transport = link.client.transport
         why = reason.text
-        if error := link.client.refusal.removeprefix("; "):
+        if error := link.client.refusal:
             why, fields["error"] = f"{why} ({error})", error
         logger.log(level, "%s %s closed: %s", transport, link.remote, why, extra=fields)
 

@@ -182,7 +182,7 @@ def test_refusals_are_counted_for_subscriptions_and_for_users_without_a_quota() 
         "too-many-durable-subscriptions": 1,
         "quota-exceeded": 1,
     }
-    assert nobody.refusal == "; quota-exceeded: held, and told later"
+    assert nobody.refusal == "quota-exceeded: held, and told later"
 
 
 # The user who is charged.
