@@ -11,7 +11,7 @@ from attrs import field, frozen
 
 from trio_stomp._version import __version__
 from trio_stomp.base import OptionError
-from trio_stomp.cli._tool import put
+from trio_stomp.cli._tool import Helper
 from trio_stomp.cli.aliases import Storage, add_flags, read_flags
 from trio_stomp.config import (
     COMMAND_LINE,
@@ -105,11 +105,8 @@ class Arguments:
     reload: Callable[[], Settings] = field(default=Settings, eq=False, repr=False)
 
 
-class _Parser(argparse.ArgumentParser):
+class _Parser(Helper):
     """A parser that raises errors of one line, without the usage."""
-
-    def print_help(self, file: object = None) -> None:  # noqa: ARG002
-        put(self.format_help())
 
     def error(self, message: str) -> NoReturn:
         raise OptionError(message)

@@ -30,10 +30,18 @@ class CannotDo(Exception):
 
 
 class OutputFailed(CannotDo):
-    """Exit code: the output cannot be written. The changes of the command stay."""
+    """The output cannot be written. The changes of the command stay."""
 
 
-class Parser(argparse.ArgumentParser):
+class Helper(argparse.ArgumentParser):
+    """A parser whose help is output like any other: argparse ignores that it is full."""
+
+    def print_help(self, file: object = None) -> None:  # noqa: ARG002
+        """Print the help."""
+        put(self.format_help())
+
+
+class Parser(Helper):
     """A parser whose errors are one line with the remedy, and never quote a possible secret.
 
     Options may stand anywhere: before a command, and between positional arguments. Plain argparse
@@ -77,10 +85,6 @@ class Parser(argparse.ArgumentParser):
 
     def _is_number(self, word: str) -> bool:
         return self._negative_number_matcher.match(word) is not None
-
-    def print_help(self, file: object = None) -> None:  # noqa: ARG002
-        """Print the help. The base class ignores that an output is full."""
-        put(self.format_help())
 
     def error(self, message: str) -> NoReturn:
         """Refuse the command line.

@@ -12,7 +12,7 @@ from attrs import frozen
 from trio_stomp.base import OptionError
 from trio_stomp.broker import DestinationPolicy
 from trio_stomp.cli._arguments import Arguments, parse
-from trio_stomp.cli._tool import put, say, show_json
+from trio_stomp.cli._tool import Helper, put, say, show_json
 from trio_stomp.cli.aliases import imported
 from trio_stomp.config import (
     Configuration,
@@ -38,7 +38,7 @@ file; diff returns 1 if a difference requires a restart, else 0.
 """
 
 
-class _Parser(argparse.ArgumentParser):
+class _Parser(Helper):
     """A parser that raises its errors instead of printing them."""
 
     def error(self, message: str) -> NoReturn:
