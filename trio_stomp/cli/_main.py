@@ -192,7 +192,7 @@ def _open_closed_streams() -> None:
     for number, name in enumerate(("stdin", "stdout", "stderr")):
         if getattr(sys, name) is None:
             os.dup2(os.open(os.devnull, os.O_RDWR), number)
-            setattr(sys, name, os.fdopen(number, "w" if number else "r"))
+            setattr(sys, name, os.fdopen(number, "w" if number else "r", closefd=False))
 
 
 def _failed(who: str, error: Exception, code: int) -> int:
