@@ -38,7 +38,7 @@ def build(source: Path, target: Path, kind: str, more: Mapping[str, str] | None 
     before = {*target.glob("*")}
     environment = {**os.environ, SWITCH: "0", **(more or {})}
     command = [sys.executable, "-m", "hatchling", "build", "-t", kind, "-d", str(target)]
-    subprocess.run(command, cwd=source, env=environment, stdout=subprocess.DEVNULL, check=True)
+    subprocess.run(command, cwd=source, env=environment, stdout=sys.stderr, check=True)
     (made,) = {*target.glob("*")} - before
     return made
 

@@ -59,13 +59,17 @@ def some_ready(queue: "Queue", active: "list[Consumer]", beneath: float) -> "lis
     found: list[Consumer] = []
     size = len(active)
     start = active.index(queue.last_served) + 1 if queue.last_served is not None else 0
+    highest: int | None = None
     for index in range(start, start + size):
         consumer = active[index % size]
         level = consumer.options.priority
-        if level < beneath and consumer.is_ready and queue.may_serve(consumer):
-            if found and level > found[0].options.priority:
+        if highest is not None and level < highest:
+            continue
+        if level < beneath and consumer.is_ready:
+            if level != highest:
                 found.clear()
-            if not found or level == found[0].options.priority:
+                highest = level
+            if queue.may_serve(consumer):
                 found.append(consumer)
                 if len(found) > MOST_CONSUMERS and level == active[0].options.priority:
                     break

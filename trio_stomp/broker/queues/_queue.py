@@ -465,26 +465,25 @@ class Queue:
         if len(active) > MOST_CONSUMERS and not self.has_selectors:
             return some_ready(self, active, beneath)
         found: list[Consumer] = []
+        level: int | None = None
         for consumer in active:
-            if consumer.options.priority >= beneath:
-                continue
-            if found and consumer.options.priority < found[0].options.priority:
+            priority = consumer.options.priority
+            if level is not None and priority < level:
                 break
-            if consumer.is_ready and self.may_serve(consumer):
-                found.append(consumer)
+            if priority < beneath and consumer.is_ready:
+                level = priority  # it goes first, also if it may have to search elsewhere before
+                if self.may_serve(consumer):
+                    found.append(consumer)
         if self.last_served in found:
             index = found.index(self.last_served) + 1
             found = found[index:] + found[:index]
         return found
 
     def may_serve(self, consumer: Consumer) -> bool:
-        """Return whether it is this queue's turn, if a search of all of its queues goes on.
-
-        Otherwise the search does not end before it has been there.
-        """
+        """Return whether it is this queue's turn, if a search goes on, or note that it waits."""
         if consumer.turn is None or consumer.turn is self:
             return True
-        self.host.want(consumer)
+        self.host.want(consumer, self)
         return False
 
     def _active(self) -> list[Consumer]:

@@ -75,8 +75,11 @@ class QueueHost(Protocol[QueueT]):
     def mark(self, queue: QueueT) -> None:
         """Schedule the hand-out of ``queue`` at the end of the turn."""
 
-    def want(self, consumer: "Consumer") -> None:
-        """Schedule the hand-out of the queues of ``consumer``, in turn."""
+    def want(self, consumer: "Consumer", behind: QueueT | None = None) -> None:
+        """Schedule the hand-out of the queues of ``consumer``, in turn.
+
+        ``behind`` is scheduled, too, if the consumer is not ready before its turn comes.
+        """
 
     def carry_out(self, work: Work) -> None:
         """Do a work that is no client's, in later turns if there is no time."""

@@ -176,12 +176,12 @@ class QueueBook:
         else:
             self.wildcard_queues.detach(consumer, count)
 
-    def want(self, consumer: Consumer) -> None:
-        """Schedule the hand-out of the queues of ``consumer``, in turn. It gains credit."""
-        if len(consumer.queues) == 1:
+    def want(self, consumer: Consumer, behind: Queue | None = None) -> None:
+        """Implement ``QueueHost.want``."""
+        if len(consumer.queues) == 1 and consumer.turn is None:
             self.mark(next(iter(consumer.queues)))
         else:
-            self.wildcard_queues.search(consumer)
+            self.wildcard_queues.search(consumer, behind)
 
     def end(self, name: str, now: float) -> None:
         """Remove a queue with its messages."""

@@ -43,6 +43,8 @@ class WildcardQueues:
     """The position of the search for messages, for consumers of several queues."""
     _searching: dict[Consumer, int] = field(factory=dict)
     """Consumers with new credit, in turn, and the number of names left to search for each."""
+    _behind: dict[Consumer, dict[Queue, None]] = field(factory=dict)
+    """Queues that serve no consumer of a lower priority while a search goes on, by its consumer."""
 
     @property
     def is_searching(self) -> bool:
@@ -145,6 +147,7 @@ class WildcardQueues:
             self._trie.remove(pattern, consumer)
         self._rounds.pop(consumer, None)
         self._searching.pop(consumer, None)
+        self._behind.pop(consumer, None)  # ``detach`` schedules them
 
     def detach(self, consumer: Consumer, count: int) -> None:
         """Detach ``consumer`` from up to ``count`` of its queues."""
@@ -186,11 +189,12 @@ class WildcardQueues:
 
     # The search for messages.
 
-    def search(self, consumer: Consumer) -> None:
+    def search(self, consumer: Consumer, behind: Queue | None = None) -> None:
         """Start a search of all queues of ``consumer``, which gains credit.
 
         It begins where the last search ended, and meanwhile only the queue that it has found may
         serve the consumer. So a queue that always has messages leaves credit for the others.
+        The hand-out of ``behind`` is scheduled when the consumer is no longer ready.
         """
         if consumer.queues and not consumer.is_early:
             size = len(consumer.queues)
@@ -198,6 +202,8 @@ class WildcardQueues:
                 size = len(consumer.subscription.targets) * (len(self.names) + 1)
             self._searching[consumer] = size + 1
             consumer.turn = consumer.turn or consumer
+            if behind is not None:
+                self._behind.setdefault(consumer, {})[behind] = None
 
     def look_on(self) -> Queue | None:
         """Search a few more queues, and return the first one with messages, or None."""
@@ -205,6 +211,8 @@ class WildcardQueues:
         left = self._searching.pop(consumer)
         consumer.turn = None
         if not (left and consumer.is_ready):
+            for behind in self._behind.pop(consumer, ()):
+                behind.host.mark(behind)
             return None
         around = self._rounds.get(consumer)
         if around is None:

@@ -120,6 +120,32 @@ def test_consumers_of_higher_priority_come_first_while_they_have_credit(desk: Be
     assert (higher.bodies(), high.bodies(), low.bodies()) == (["0"], ["1", "2"], ["3", "4"])
 
 
+def test_priority_holds_while_its_consumer_searches_other_queues(desk: Bench):
+    """A COMMIT's ACK gives credit to a wildcard consumer, and its SENDs go to queues of it."""
+    low, high = desk.actor(), desk.actor()
+    for name in "abc":
+        low.subscribes(f"/queue/{name}", name)
+    high.subscribes("/queue/*", ack="client", prefetch_count="2", x_priority="1")
+    low.sends("/queue/a", "0", "1")
+    _, second = high.reads()
+    runs = [run_of(f"/queue/{name}", [f"{name}0", f"{name}1"]) for name in "abc"]
+    high.commits(high.acked(second), *runs)
+    got = [frame for frame in high.frames() if frame.command == "MESSAGE"]
+    assert len(got) == 2, "all of its credit is used"
+    assert len(low.bodies()) == 4
+
+
+def test_a_consumer_left_with_one_queue_in_the_middle_of_its_search_is_served(desk: Bench):
+    reader = desk.actor()
+    reader.subscribes("/queue/a,/queue/b", ack="client", prefetch_count="1")
+    reader.sends("/queue/a", "0", "1")
+    [first] = reader.reads()
+    reader.acks(first)
+    desk.actor().sends("/queue/a", "2")
+    desk.broker.queues.end("/queue/b", desk.now)
+    assert reader.bodies() == ["1"]
+
+
 def test_a_lower_priority_gets_messages_that_the_higher_one_does_not_select(desk: Bench):
     low, high = desk.actor(), desk.actor()
     low.subscribes(Q)
