@@ -4,7 +4,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from tests.support.core import Actor, Bench, Core, bench, numbered, run_of
+from tests.support.core import Actor, Bench, Core, bench, numbered
 from trio_stomp.broker import BrokerPolicies, DestinationPolicy
 from trio_stomp.broker.queues._queue_host import DeadLetterReason
 
@@ -169,13 +169,14 @@ def test_a_run_of_acks_is_of_several_queues_if_its_subscription_is(desk: Bench, 
     assert desk.broker.memory.kept_bytes > 0
 
 
-def test_an_ack_that_a_transaction_need_not_have_is_no_error(desk: Bench):
-    actor = desk.actor("1.1")
-    actor.subscribes(Q)
-    actor.sends(Q, "a")
-    [frame] = actor.reads()
-    actor.commits(actor.acked(frame.get("message-id") or ""), run_of(Q, ["b"]))
-    assert [each.command for each in actor.frames()] == ["RECEIPT", "MESSAGE"]
+def test_a_late_ack_is_ignored_but_an_error_in_a_transaction(desk: Bench):
+    actor = desk.actor()
+    actor.subscribes(Q, ack="client")
+    actor.acks("0abc123-5")
+    assert actor.reads() == []
+    assert desk.broker.acks.ignored == 1
+    actor.commits(actor.acked("0abc123-5"))
+    assert actor.error().get("code") == "unknown-ack"
 
 
 def test_run_of_acks_may_be_out_of_order(desk: Bench):

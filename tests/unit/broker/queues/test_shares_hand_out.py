@@ -4,7 +4,7 @@ import random
 
 import pytest
 
-from tests.support.core import Actor, bench, texts
+from tests.support.core import Actor, bench, run_of, texts
 from tests.support.share_fakes import MOST, Clocked, ClockedDurable
 from trio_stomp.broker import DestinationPolicy
 from trio_stomp.broker.delivery._turns import PUMP_S
@@ -114,6 +114,18 @@ def test_higher_priorities_come_first_among_thousands():
     reader.acks(*got[:20])
     sender.sends(Q, "again")
     assert int(reader.reads()[0].get("subscription") or "") < 10
+
+
+def test_one_of_a_higher_priority_that_searches_elsewhere_comes_first_among_thousands():
+    desk = bench()
+    reader, high = desk.actor(), desk.actor()
+    for number in range(2 * MOST_CONSUMERS):
+        reader.subscribes(Q, f"{number}")
+    high.subscribes("/queue/*", ack="client", prefetch_count="1", x_priority="5")
+    high.sends("/queue/other", "0")
+    high.commits(high.acked(high.reads()[0]), run_of(Q, ["1", "2"]))
+    assert [each.text for each in high.frames() if each.command == "MESSAGE"] == ["1"]
+    assert reader.bodies() == ["2"]
 
 
 # Selectors.
