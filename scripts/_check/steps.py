@@ -134,6 +134,12 @@ def lint_steps() -> Iterator[Step]:
     yield Step("spelling", (sys.executable, "-m", "codespell_lib", *PYTHON_CODE, *DOCUMENTS))
 
 
+def ways_step() -> Step:
+    """Return the step that counts the functions on the way of a frame."""
+    command = (sys.executable, "-m", "_check.ways", "--check")
+    return Step("ways of frames", command, ROOT / "scripts")
+
+
 def types_step() -> Step:
     """Return the step of mypy: a minute or two on a new cache."""
     return Step("types", (sys.executable, "-m", "mypy", "--strict", *PYTHON_CODE))
@@ -240,7 +246,7 @@ def lanes(tier: str) -> Iterator[Lane]:
         return
     audit = Step("known holes of packages", (sys.executable, "scripts/audit.py"))
     # The tests take longest: one lane of all other steps runs beside them.
-    yield tuple(lint_steps())
+    yield (*lint_steps(), ways_step())
     yield tuple(tests_steps(tier))
     yield (pytest_step("tests with other programs", "-m", marked(tier, "not spark"), *OTHERS),)
     yield (types_step(), audit, *compiled_steps(tier), spark_step(tier), *fuzz_steps(tier))

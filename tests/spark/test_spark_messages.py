@@ -104,6 +104,18 @@ FIELDS: dict[str, DataType] = {
 }
 
 
+@pytest.mark.parametrize("digits", ["1234567", "12345678", "123456789"])
+def test_times_with_nanoseconds_are_cut_to_microseconds(server: StreamServer, digits: str) -> None:
+    bodies = [f"2026-01-01T00:00:00.{digits}Z", "9999-01-01T00:00:00Z", "2026-01-01T00:00:00.9Z"]
+    for at in bodies:
+        server.append("/topic/a", json.dumps({"at": at}).encode())
+    rows = table(source(server, body="json"), FIELDS)
+    assert [row["_corrupt_record"] for row in rows] == [None] * 3
+    first, last, other = (row["at"] for row in rows)
+    assert first == datetime(2026, 1, 1, microsecond=123456, tzinfo=UTC)
+    assert (last.year, other.microsecond) == (9999, 900000)
+
+
 def test_fields_of_json_are_columns_and_corrupt_bodies_are_null(server: StreamServer) -> None:
     good = {"sku": "a", "price": "1.25", "at": "2026-01-01T00:00:00Z", "sizes": [1, 2.5], "x": 1}
     bodies = [json.dumps(good).encode(), b"\xff", b'{"sku":\n"b"}', b'{"sku":"c"}{"sku":"d"}', b""]

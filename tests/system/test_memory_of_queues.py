@@ -1,9 +1,12 @@
-"""Queues whose messages are in the store take no more memory than is allowed."""
+"""Queues take no more memory than is charged, and with a store no more than is allowed."""
 
+import tracemalloc
 from pathlib import Path
 
+import pytest
 import trio
 
+from tests.support.core import OVERHEAD, Bench, run_of
 from tests.support.fakes import Client
 from tests.support.served import served, served_with, used_bytes
 from trio_stomp.broker import DestinationPolicy
@@ -28,6 +31,30 @@ async def numbers(reader: Client, count: int) -> list[int]:
         await reader.send("ACK", {"id": message["ack"]})
         found.append(int(message.body))
     return found
+
+
+@pytest.mark.parametrize("run", [1, 64])
+def test_a_waiting_message_costs_at_most_700_bytes(run: int) -> None:
+    bench = Bench()
+    # 1,000,000 of 100 bytes must fit 700 MB; a twentieth of them shows as much.
+    sender = bench.actor()
+    sends = [run_of("/queue/q", (), (("x", "y"),)) for _ in range(50_000 // run)]
+    tracemalloc.start()
+    try:
+        before = tracemalloc.get_traced_memory()[0]
+        for number, send in enumerate(sends):
+            send.bodies = [b"%0100d" % (number * run + place) for place in range(run)]
+            sender.does(send)
+            send.bodies = []
+        used = tracemalloc.get_traced_memory()[0] - before
+    finally:
+        tracemalloc.stop()
+    queue = bench.queue("/queue/q")
+    assert queue.depth == len(sends) * run
+    assert used / queue.depth <= 700
+    # The charge must cover the cost, or the budget would be wrong.
+    charged = queue.size + queue.depth * OVERHEAD
+    assert charged + bench.heads_bytes() == bench.memory.used_bytes >= used
 
 
 async def test_dead_letters_leave_room_for_producers(tmp_path: Path) -> None:

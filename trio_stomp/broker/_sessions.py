@@ -48,9 +48,11 @@ class Sessions:
             answer.append(("server", self.server_name))
         if client.user:
             answer.append(("user-name", client.user))
-        request_id = headers.get("request-id") or headers.get("receipt")
-        if self.dialect.connected_receipt and request_id is not None:
-            answer += [("response-id", request_id), ("receipt-id", request_id)]
+        names, request_id = self.dialect.connected_answers, headers.get("request-id")
+        if request_id is None and "receipt-id" in names:
+            request_id = headers.get("receipt")
+        if request_id is not None:
+            answer += [(name, request_id) for name in names]
         client.outbox.stage_frame(encode_frame("CONNECTED", answer, OPENING))
         detail = f"STOMP {event.version.name} over {client.transport} from {client.remote}"
         self.events.record("connect", client, detail=detail)

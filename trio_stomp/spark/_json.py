@@ -23,12 +23,29 @@ def objects(
       first: The number of the first of these bodies.
     """
     found = _objects(bodies, kind, others) if len(bodies) else None
+    if found is None and len(bodies) and others == "ignore" and (finer := _in_ns(kind)) != kind:
+        exact = _objects(bodies, finer, others)
+        found = exact and exact.cast(kind, safe=False)
     if found is not None:
         yield first, found
     elif len(bodies) > 1:
         middle = len(bodies) // 2
         yield from objects(bodies[:middle], kind, others, first)
         yield from objects(bodies[middle:], kind, others, first + middle)
+
+
+def _in_ns(kind: pa.DataType) -> pa.DataType:
+    """Return a type with all times in nanoseconds.
+
+    Times with so many digits (Go's) are refused by a coarser type, and years after 2262 by this.
+    """
+    if pa.types.is_timestamp(kind):
+        return pa.timestamp("ns", kind.tz)
+    if pa.types.is_list(kind):
+        return pa.list_(_in_ns(kind.value_type))
+    if pa.types.is_struct(kind):
+        return pa.struct([field.with_type(_in_ns(field.type)) for field in kind])
+    return kind
 
 
 def _objects(bodies: pa.StringArray, kind: pa.StructType, others: str) -> pa.StructArray | None:

@@ -60,7 +60,8 @@ class Dialect:
       wildcards: Grammar of SUBSCRIBE: ``native``, or ``seed`` (every ``*`` means the rest).
       refuses_client_message_id: SEND with ``message-id`` is an ERROR; otherwise the header is
         dropped.
-      connected_receipt: CONNECTED answers the header ``receipt`` or ``request-id`` of CONNECT.
+      connected_answers: The headers of CONNECTED that answer ``request-id`` of CONNECT. With
+        ``receipt-id``, ``receipt`` is answered too.
       composite_destinations: ``a,b`` means two destinations; otherwise a comma is part of a name.
       bare_is_queue: A name without a prefix is a queue; otherwise a topic.
       knows_all_prefixes: A destination is a bare name, or a prefix of docs/reference/dialects.md
@@ -96,7 +97,7 @@ class Dialect:
     allows_repeated_subscription_id: bool = False
     wildcards: str = "native"
     refuses_client_message_id: bool = False
-    connected_receipt: bool = False
+    connected_answers: tuple[str, ...] = ()
     composite_destinations: bool = False
     bare_is_queue: bool = False
     knows_all_prefixes: bool = False
@@ -135,7 +136,7 @@ _DIALECTS: Final[Mapping[str, Dialect]] = {
         ),
         Dialect(
             ACTIVEMQ,
-            connected_receipt=True,
+            connected_answers=("response-id", "receipt-id"),
             composite_destinations=True,
             bare_is_queue=True,
             sender_header=_JMS_SENDER,
@@ -145,6 +146,7 @@ _DIALECTS: Final[Mapping[str, Dialect]] = {
         ),
         Dialect(
             ARTEMIS,
+            connected_answers=("response-id",),
             knows_addresses=True,
             shares_durables=True,
             sender_header=_JMS_SENDER,

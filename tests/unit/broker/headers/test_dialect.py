@@ -27,7 +27,7 @@ COMPOSING = ["native", "activemq", "apollo"]
         ("keeps_socket_after_disconnect", {"stompica"}),
         ("allows_repeated_subscription_id", {"stompica"}),
         ("refuses_client_message_id", {"rabbitmq"}),
-        ("connected_receipt", {"activemq"}),
+        ("connected_answers", {"activemq", "artemis"}),
         ("composite_destinations", set(COMPOSING)),
         ("destination_aliases", set(TRANSLATING)),
         ("expiration_zero_is_now", {"rabbitmq"}),

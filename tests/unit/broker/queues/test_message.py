@@ -1,13 +1,12 @@
 """A waiting message, and the order in which messages wait."""
 
-import tracemalloc
 from collections.abc import Iterator
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.support.core import HEAD, OVERHEAD, Bench, run_of
+from tests.support.core import HEAD, OVERHEAD, run_of
 from trio_stomp.base import BrokenInvariant
 from trio_stomp.broker import MemoryBudget
 from trio_stomp.broker.delivery import Destination
@@ -238,29 +237,6 @@ def test_a_page_may_be_empty():
     waiting.page_out(4, first=5, count=1, size=2)
     waiting.loaded(4, [], size=0)
     assert (waiting.count, waiting.paged) == (0, 1)
-
-
-@pytest.mark.parametrize("run", [1, 64])
-def test_a_waiting_message_costs_at_most_700_bytes(bench: Bench, run):
-    # 1,000,000 of 100 bytes must fit 700 MB; a twentieth of them shows as much.
-    sender = bench.actor()
-    sends = [run_of("/queue/q", (), (("x", "y"),)) for _ in range(50_000 // run)]
-    tracemalloc.start()
-    try:
-        before = tracemalloc.get_traced_memory()[0]
-        for number, send in enumerate(sends):
-            send.bodies = [b"%0100d" % (number * run + place) for place in range(run)]
-            sender.does(send)
-            send.bodies = []
-        used = tracemalloc.get_traced_memory()[0] - before
-    finally:
-        tracemalloc.stop()
-    queue = bench.queue("/queue/q")
-    assert queue.depth == len(sends) * run
-    assert used / queue.depth <= 700
-    # The charge must cover the cost, or the budget would be wrong.
-    charged = queue.size + queue.depth * OVERHEAD
-    assert charged + bench.heads_bytes() == bench.memory.used_bytes >= used
 
 
 def test_nothing_is_loaded_while_more_urgent_messages_wait_in_memory():
