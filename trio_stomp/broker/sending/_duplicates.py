@@ -182,13 +182,15 @@ class Duplicates:
     def restore(self, destination: Destination, ids: Iterable[tuple[str, int]]) -> None:
         """Restore ids of a destination, as ``read_ids`` returns them, oldest first."""
         assert self.log is not None
-        seen = destination.seen
+        seen, cost = destination.seen, 0
         for name, id in ids:
             before = seen.pop(name, None)
             if before is not None:
                 _charge(self.memory, destination, -id_cost(name), before.quota)
                 self.log.finish(before.stored)
-            self._enter(destination, name).stored = id
+            seen[name] = SeenId(stored=id)
+            cost += id_cost(name)
+        _charge(self.memory, destination, cost, None)
         for _ in range(len(seen) - self.window_of(destination.name)):
             self.log.finish(self._forget_oldest(destination)[1].stored)
 

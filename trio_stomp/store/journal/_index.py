@@ -1,13 +1,12 @@
 """The journal's index: live messages, their positions, settings and delivery counts."""
 
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 
-from attrs import define, field
+from attrs import define, evolve, field
 
-from trio_stomp.store._port import Page
+from trio_stomp.store._port import Page, Stored
 from trio_stomp.store._records import SMALL, Delivered, Done, DropPlace, Keep, Put
-from trio_stomp.store._runs import Row, page_of
 from trio_stomp.store.journal._extents import Extent, Extents, share_for
 from trio_stomp.store.journal._id_set import IdSet
 from trio_stomp.store.journal.format import Run, Small
@@ -15,7 +14,7 @@ from trio_stomp.store.journal.format import Run, Small
 Key = tuple[str, int]
 """A place and a level."""
 LEVELS = range(10)
-FEW_ROWS = 1024
+FEW_MESSAGES = 1024
 """Up to this number, finished messages of a small place may stay in memory."""
 
 
@@ -25,64 +24,77 @@ class SmallPlaces:
 
     All ids for duplicate detection are read at the start. There are few for each destination,
     spread over all segments among other records, so that reading place by place would decode the
-    segments many times. Replay meets them anyway.
+    segments many times. Replay meets them anyway. Nobody delivers them, so they have no counts.
 
     Args:
       live: The ids of live messages. Others are dropped now and then.
     """
 
     live: IdSet
-    _rows: dict[Key, dict[int, Row]] = field(factory=dict)
+    _runs: dict[Key, list[Stored]] = field(factory=dict)
+    _counts: Counter[Key] = field(factory=Counter)
+    """The number of ids in the runs of a place."""
     _prune_at: dict[Key, int] = field(factory=dict)
 
     def begin(self, key: Key) -> None:
         """Begin to keep the messages of a small place, which has none yet."""
-        self._rows.setdefault(key, {})
+        self._runs.setdefault(key, [])
 
     def holds(self, key: Key) -> bool:
         """Return whether all live messages of a place are here."""
-        return key in self._rows
+        return key in self._runs
 
-    def add(self, key: Key, rows: Iterable[Row]) -> None:
+    def add(self, key: Key, run: Stored) -> None:
         """Add new messages of a place that is kept. They need not count as live yet."""
-        if len(self._rows[key]) >= self._prune_at.get(key, FEW_ROWS):
+        if self._counts[key] >= self._prune_at.get(key, FEW_MESSAGES):
             self._prune(key)
-        self._rows[key].update((row.id, row) for row in rows)
+        self._runs[key].append(run)
+        self._counts[key] += len(run.ids)
 
     def forget(self, key: Key) -> None:
         """Keep the messages of a place no longer."""
-        self._rows.pop(key, None)
-        self._prune_at.pop(key, None)
+        for kept in (self._runs, self._counts, self._prune_at):
+            kept.pop(key, None)
 
-    def rows(self, key: Key) -> list[Row]:
+    def runs(self, key: Key) -> list[Stored]:
         """Return the live messages of a place, in the order of their ids."""
         self._prune(key)
-        return sorted(self._rows[key].values())
+        return sorted(self._runs[key], key=lambda run: run.ids[0])
 
     def ids(self) -> IdSet:
         """Return the ids of all live messages that are kept."""
         found = IdSet()
-        for key in self._rows:
-            self._prune(key)
-            found.add(tuple(self._rows[key]))
+        for key in self._runs:
+            for run in self.runs(key):
+                found.add(run.ids)
         return found
 
-    def take(self, key: Key, after: int, deliveries: Mapping[int, int]) -> Page:
-        """Return the messages of a place with ids above ``after``, and keep them no longer."""
-        rows = [row for row in self.rows(key) if row.id > after]
+    def take(self, key: Key) -> Page:
+        """Return all messages of a place, and keep them no longer."""
+        runs = self.runs(key)
         self.forget(key)
-        if deliveries:
-            rows = [row._replace(deliveries=deliveries.get(row.id, 0)) for row in rows]
-        return page_of(rows, after, True)
+        return Page(runs, runs[-1].ids[-1] if runs else 0, True)
 
     def clear(self) -> None:
         """Keep no messages any longer."""
-        self._rows.clear()
-        self._prune_at.clear()
+        for key in list(self._runs):
+            self.forget(key)
 
     def _prune(self, key: Key) -> None:
-        held = {id: row for id, row in self._rows[key].items() if id in self.live}
-        self._rows[key], self._prune_at[key] = held, max(FEW_ROWS, 2 * len(held))
+        held = [left for run in self._runs[key] if (left := self._living(run)) is not None]
+        count = sum(len(run.ids) for run in held)
+        self._runs[key], self._counts[key] = held, count
+        self._prune_at[key] = max(FEW_MESSAGES, 2 * count)
+
+    def _living(self, run: Stored) -> Stored | None:
+        """Return the live messages of a run, or None without any."""
+        span = range(run.ids[0], run.ids[-1] + 1)
+        if len(span) == len(run.ids) == self.live.count_of(span):
+            return run
+        left = [pair for pair in zip(run.ids, run.bodies, strict=True) if pair[0] in self.live]
+        if not left:
+            return None
+        return evolve(run, ids=[id for id, _ in left], bodies=[body for _, body in left])
 
 
 @define(eq=False)
@@ -136,10 +148,8 @@ class Index:
         if key not in self.places:
             self.small.begin(key)
         if self.small.holds(key):
-            more = run.head, run.received_ms, run.expires_ms, 0
-            self.small.add(
-                key, [Row(id, body, *more) for id, body in zip(ids, bodies, strict=True)]
-            )
+            times = run.received_ms, run.expires_ms
+            self.small.add(key, Stored(list(ids), list(bodies), run.head, *times, 0))
 
     def add(self, place: str, level: int, extent: Extent) -> None:
         """Add an extent of live messages."""

@@ -163,8 +163,9 @@ class Replay:
             own = found.end - found.offset
             extent = extent_of(ids, *place, bodies, own=own, is_copy=found.kind == COPY)
             if run.place.startswith(SMALL):
-                kept = dict(zip(run.ids, run.bodies(found), strict=True))
-                index.keep_small(run, ids, [kept[id] for id in ids])
+                kept = zip(run.ids, run.bodies(found), strict=True)
+                wanted = {*ids} if ids is not run.ids else run.ids
+                index.keep_small(run, ids, [body for id, body in kept if id in wanted])
             index.put(run.place, run.level, ids, extent, expires_ms=run.expires_ms)
             if (line := charged_to(run.head)) and not self.keeps_transient:
                 sizes = dict(zip(run.ids, run.lengths(), strict=True))
@@ -196,8 +197,9 @@ def summarize(
     for key, extents in index.places.items():
         count, size, first = 0, 0, 0
         is_kept = index.small.holds(key)
-        if is_kept and (rows := index.small.rows(key)):
-            count, size, first = len(rows), sum(len(row.body) for row in rows), rows[0].id
+        if is_kept and (runs := index.small.runs(key)):
+            count, first = sum(len(run.ids) for run in runs), runs[0].ids[0]
+            size = sum(sum(map(len, run.bodies)) for run in runs)
         for extent in () if is_kept else extents:
             living = index.live.count_of(extent.ids)
             if living == len(extent.ids):

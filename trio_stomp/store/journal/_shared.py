@@ -101,9 +101,8 @@ class Shared:
     def read(self, key: Key, after: int, limit_bytes: int) -> Page:
         """Implement ``Store.read``."""
         with self.lock:
-            if self.index.small.holds(key):
-                page = self.index.small.take(key, after, self.index.deliveries)
-                return evolve(page, lost=self.index.lost.pop(key, 0))
+            if not after and self.index.small.holds(key):
+                return evolve(self.index.small.take(key), lost=self.index.lost.pop(key, 0))
             builder = PageBuilder(after, limit_bytes, cursor=self._cursors.pop(key, None))
         while not builder.is_full:
             with self.lock:
