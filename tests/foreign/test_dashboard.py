@@ -724,7 +724,8 @@ def test_the_keyboard_will_do(page: Page) -> None:
     page.js("document.querySelector('#connections-table th button').focus()")
     page.press("Enter", 13, "\r")
     assert page.js("document.querySelector('#connections-table th').ariaSort") == "ascending"
-    # The focus does not stay on a link that is hidden.
+    # The focus does not stay on a link that is hidden. The list may still be on its way.
+    page.until("document.querySelector('#connections-table td a')")
     page.js("document.querySelector('#connections-table td a').focus()")
     page.press("Enter", 13, "\r")
     page.until("!document.getElementById('connection').hidden")

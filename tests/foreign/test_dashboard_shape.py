@@ -1,10 +1,13 @@
 """The dashboard for everybody: axe, narrow screens, both themes, and very many things."""
 
+import json
 import socket
 import time
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
-from itertools import product
+from itertools import pairwise, product
+from typing import Any
+from urllib.request import urlopen
 
 import pytest
 
@@ -32,6 +35,36 @@ SHOWN_S = 1.0
 """The longest time in which a view is there."""
 SHARE = 0.05
 """The largest share of a core that the page takes while it is watched."""
+
+BUSY_QUEUES, BUSY_CONNECTIONS = 200, 300
+LONG_HISTORY = 20 << 20
+"""Bytes of history: more than twice what the page reads before it begins later in time."""
+
+STROKES = """(() => {
+  const strokes = window.strokes = new Map();
+  const brush = CanvasRenderingContext2D.prototype;
+  const noting = (name, note) => {
+    const real = brush[name];
+    brush[name] = function (...values) {
+      note(this.canvas, ...values);
+      return real.apply(this, values);
+    };
+  };
+  let path = [];
+  noting("clearRect", (canvas) => strokes.set(canvas, []));
+  noting("beginPath", () => (path = []));
+  noting("moveTo", (_, x, y) => path.push([x, y]));
+  noting("lineTo", (_, x, y) => path.push([x, y]));
+  noting("stroke", (canvas) => strokes.get(canvas)?.push(path.slice()));
+})()"""
+"""Keeps the lines of which each chart consists."""
+LINES = """(() => {
+  const tiles = [...document.querySelectorAll("#tiles article")];
+  const tile = tiles.find((each) => each.querySelector("h3").textContent === %r);
+  const canvas = tile.querySelector("canvas");
+  return [window.strokes.get(canvas) ?? [], canvas.clientWidth, canvas.clientHeight];
+})()"""
+"""The lines of a tile's chart, and its width and height."""
 
 SESSION = """fetch("api/v1/connections?name=anna").then((each) => each.json())
   .then(({connections}) => connections[0].session_id)"""
@@ -185,6 +218,59 @@ def test_two_thousand_queues_and_five_thousand_connections(chromium: Chromium) -
         print(shares)
         assert max(shares.values()) < SHARE, shares
         assert page.complaints == []
+
+
+def write_history(port: int) -> None:
+    """Be many busy clients, until the broker's statistics are too long for the page to read."""
+    stream = url(port) + "api/v1/stream?stream=%2Fstream%2FDIAG"
+    connect = b"CONNECT\naccept-version:1.2\nhost:x\n\n\0"
+    deadline = time.monotonic() + PATIENCE_S
+    with ExitStack() as stack:
+        here = ("127.0.0.1", port)
+        peers = [
+            stack.enter_context(socket.create_connection(here)) for _ in range(BUSY_CONNECTIONS)
+        ]
+        for peer in peers:
+            peer.sendall(connect)
+        while True:
+            with urlopen(stream, timeout=PATIENCE_S) as answer:
+                if json.load(answer)["bytes"] > LONG_HISTORY:
+                    return
+            assert time.monotonic() < deadline
+            for number, peer in enumerate(peers):
+                queue = f"/queue/busy.{number % BUSY_QUEUES}"
+                peer.sendall(f"SEND\ndestination:{queue}\n\nx\0".encode())
+            time.sleep(0.1)
+
+
+def lines(page: Page, title: str) -> tuple[list[list[list[float]]], float, float]:
+    """Return the lines of a tile's chart, its width and its height."""
+    found: tuple[Any, float, float] = page.js(LINES % title)
+    return found
+
+
+def test_charts_of_a_history_too_long_to_read_have_no_hole(chromium: Chromium) -> None:
+    with running_broker("--diag-interval-s", "0.2") as port:
+        began = time.monotonic()
+        write_history(port)
+        with chromium.page(url(port)) as page:
+            page.js(STROKES)
+            live(page)
+            shows(page, "#overview .span-note", "a reading every")
+            page.js("new Promise((resolve) => setTimeout(resolve, 3000))")
+            for title in ("Sessions", "Memory", "Received", "Delivered", "Dropped", "Processor"):
+                found, width, _ = lines(page, title)
+                assert len(found) == 1, (title, found)
+                places = [x for x, _ in found[0]]
+                # The chart is of a minute at least, from the first sample to now.
+                expected = (time.monotonic() - began) / 60 * width
+                assert places[-1] - places[0] > 0.8 * min(expected, width), title
+                assert max(after - before for before, after in pairwise(places)) < 0.05 * width
+            # The samples do not have what waits: that is unknown then, and not nothing.
+            found, _, height = lines(page, "Waiting")
+            assert found
+            assert max(y for line in found for _, y in line) < height / 2
+            assert page.complaints == []
 
 
 def task_seconds(page: Page) -> float:

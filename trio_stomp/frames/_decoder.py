@@ -29,6 +29,7 @@ from trio_stomp.frames._headers import (
     body_too_large,
     excerpt,
     is_blank,
+    missing_nul,
     parse_head,
     parse_receipt,
     quote,
@@ -408,11 +409,7 @@ class FrameDecoder:
                 self._needed = end + 1 - position
                 return -1
             if data[end]:
-                raise FrameError(
-                    "missing-nul",
-                    f"no NUL follows the {length} bytes of body that content-length announces",
-                    excerpt=excerpt(data[position:start]),
-                )
+                raise missing_nul(length, data[position:start])
             return end
         end = data.find(b"\0", start)
         reached = (end if end >= 0 else len(data)) - start

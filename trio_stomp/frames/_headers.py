@@ -261,3 +261,15 @@ def body_too_large(what: str, limits: FrameLimits, block: bytes) -> FrameError:
         reason=CloseReason.LIMIT_EXCEEDED,
         excerpt=excerpt(block),
     )
+
+
+def missing_nul(length: int, block: bytes) -> FrameError:
+    """Return the error of a body that does not end after ``length`` bytes."""
+    # Programs that send a message on with the headers of the one they got have two lengths.
+    is_repeated = block.count(b"\ncontent-length:") > 1
+    hint = "; it is there more than once, and the first one counts" if is_repeated else ""
+    return FrameError(
+        "missing-nul",
+        f"no NUL follows the {length} bytes of body that content-length announces{hint}",
+        excerpt=excerpt(block),
+    )

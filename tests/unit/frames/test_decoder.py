@@ -268,6 +268,9 @@ def test_an_error_of_one_line_names_line_rule_and_option() -> None:
     assert "name:value" in error.message
     assert "max_body_bytes" in error_of(b"SEND\n\n" + b"x" * 21, limits=SMALL).message
     assert "line feed alone" in error_of(b"SEND\r\na:b\r\n\r\n\0", V1_1).message
+    once, twice = (b"SEND\n" + b"content-length:1\n" * times + b"\nab\0" for times in (1, 2))
+    assert "first one counts" not in error_of(once).message
+    assert "first one counts" in error_of(twice).message
 
 
 # Limits, at the limit and one to each side.

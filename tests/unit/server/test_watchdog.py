@@ -107,6 +107,29 @@ async def test_a_late_watchdog_looks_at_all_that_is_due(
     assert [suspect.looks for suspect in suspects] == [[7.5]] * 8 + [[]] * 2
 
 
+async def test_what_came_while_the_process_stood_still_is_read_first(
+    mock_clock: MockClock, nursery: trio.Nursery
+) -> None:
+    """Or a client that sent its heart-beats to a paused container would be ended for silence."""
+    watchdog = Watchdog()
+    looks_before_reading: list[float] = []
+    suspect = Suspect()
+
+    async def read() -> None:
+        await trio.sleep(7)
+        for _ in range(20):  # many others are read before it
+            await trio.lowlevel.checkpoint()
+        looks_before_reading.extend(suspect.looks)
+
+    nursery.start_soon(watchdog.run)
+    nursery.start_soon(read)
+    watchdog.watch(suspect, 5.0)
+    await wait_all_tasks_blocked()
+    mock_clock.jump(7.5)
+    await wait_all_tasks_blocked()
+    assert (looks_before_reading, suspect.looks) == ([], [7.5])
+
+
 @pytest.mark.parametrize("when", ["before", "after"])
 async def test_nothing_to_watch_costs_nothing(
     autojump_clock, nursery: trio.Nursery, when: str
