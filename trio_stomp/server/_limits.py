@@ -66,7 +66,7 @@ class ServerLimits:
         live=True,
     )
     shutdown_grace_s: float = option(
-        10.0, "time for connections to drain when the broker stops", minimum=0.0, live=True
+        8.0, "time for connections to drain when the broker stops", minimum=0.0, live=True
     )
     farewell: str = option(
         CLOSE,
