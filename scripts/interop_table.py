@@ -93,6 +93,11 @@ def page() -> str:
         " [/queuez, /subsz and /connz](../operate/metrics.md#lists) replace ActiveMQ's beans."
         " Classes that set up the broker themselves (limits, timeouts, transports, plugins,"
         " virtual topics, advisories) are not run.\n",
+        "stomp-php 5's functional tests, with `--server-name` of the broker that they ask for:"
+        " RabbitMQ 18 of 19 (the other one expects NACK without a back-off), ActiveMQ 27 of 28"
+        " (with the policies above; the other one asks the socket for a MESSAGE that came with the"
+        " RECEIPT), Apollo 7 of 11 ([browses](deviations.md#apollo) by `from-seq` and with"
+        " `browser-end:false`). Artemis' use names without `/queue/`, which are topics here.\n",
         *report.section(),
         "",
         "## Bug reports of other projects\n",
