@@ -1,12 +1,13 @@
 """The journal's index: live messages, their positions, settings and delivery counts."""
 
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from attrs import define, evolve, field
 
 from trio_stomp.store._port import Page, Stored
 from trio_stomp.store._records import SMALL, Delivered, Done, DropPlace, Keep, Put
+from trio_stomp.store._runs import Row, page_of
 from trio_stomp.store.journal._extents import Extent, Extents, share_for
 from trio_stomp.store.journal._id_set import IdSet
 from trio_stomp.store.journal.format import Run, Small
@@ -24,7 +25,7 @@ class SmallPlaces:
 
     All ids for duplicate detection are read at the start. There are few for each destination,
     spread over all segments among other records, so that reading place by place would decode the
-    segments many times. Replay meets them anyway. Nobody delivers them, so they have no counts.
+    segments many times. Replay meets them anyway.
 
     Args:
       live: The ids of live messages. Others are dropped now and then.
@@ -69,10 +70,12 @@ class SmallPlaces:
                 found.add(run.ids)
         return found
 
-    def take(self, key: Key) -> Page:
+    def take(self, key: Key, deliveries: Mapping[int, int]) -> Page:
         """Return all messages of a place, and keep them no longer."""
         runs = self.runs(key)
         self.forget(key)
+        if deliveries:
+            return page_of(_rows(runs, deliveries), 0, True)
         return Page(runs, runs[-1].ids[-1] if runs else 0, True)
 
     def clear(self) -> None:
@@ -95,6 +98,14 @@ class SmallPlaces:
         if not left:
             return None
         return evolve(run, ids=[id for id, _ in left], bodies=[body for _, body in left])
+
+
+def _rows(runs: Iterable[Stored], deliveries: Mapping[int, int]) -> Iterator[Row]:
+    """Yield the messages of runs, with their delivery counts."""
+    for run in runs:
+        shared = run.head, run.received_ms, run.expires_ms
+        for id, body in zip(run.ids, run.bodies, strict=True):
+            yield Row(id, body, *shared, deliveries.get(id, 0))
 
 
 @define(eq=False)

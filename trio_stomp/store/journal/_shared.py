@@ -102,7 +102,8 @@ class Shared:
         """Implement ``Store.read``."""
         with self.lock:
             if not after and self.index.small.holds(key):
-                return evolve(self.index.small.take(key), lost=self.index.lost.pop(key, 0))
+                page = self.index.small.take(key, self.index.deliveries)
+                return evolve(page, lost=self.index.lost.pop(key, 0))
             builder = PageBuilder(after, limit_bytes, cursor=self._cursors.pop(key, None))
         while not builder.is_full:
             with self.lock:
