@@ -23,8 +23,8 @@ import trio_stomp
 from trio_stomp.testing import open_test_broker
 
 PACKAGE = f"{Path(trio_stomp.__file__).parent}/"
-OURS = tuple(PACKAGE + name for name in ("client/", "testing/"))
-"""The ends of the links, which are not the broker's."""
+NOT_THE_BROKER = tuple(PACKAGE + name for name in ("client/", "testing/"))
+"""The code of the links' other ends."""
 BARS = {
     "SEND-topic": (108, 45),
     "SEND-queue": (146, 51),
@@ -39,7 +39,7 @@ BYTES = 65_536
 
 
 class Way(NamedTuple):
-    """What one frame ran: the code of each function."""
+    """The functions that run for one frame."""
 
     functions: frozenset[CodeType]
 
@@ -69,7 +69,7 @@ class Recorder:
     def __call__(self, frame: FrameType, event: str, _: object) -> None:
         """Take a call of ``sys.setprofile``."""
         code = frame.f_code
-        if not code.co_filename.startswith(PACKAGE) or code.co_filename.startswith(OURS):
+        if not code.co_filename.startswith(PACKAGE) or code.co_filename.startswith(NOT_THE_BROKER):
             return
         if event == "call":
             self._begun = self._begun or code.co_qualname == "ServerSession.receive_data"
@@ -151,8 +151,8 @@ async def measure() -> dict[str, Way]:
                 with recording() as recorder:
                     await peer.says(text(n))
                     heard.append(await other.hears())
-                shortest = ways.get(name, recorder.way())
-                ways[name] = min(shortest, recorder.way(), key=lambda way: len(way.functions))
+                way = recorder.way()
+                ways[name] = min(ways.get(name, way), way, key=lambda each: len(each.functions))
             return heard
 
         sender, reader, worker = await opens(), await opens(), await opens()

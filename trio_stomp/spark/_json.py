@@ -22,8 +22,10 @@ def objects(
       others: What happens to fields without a type: ``ignore``, or ``infer`` to have them too.
       first: The number of the first of these bodies.
     """
-    found = _objects(bodies, kind, others) if len(bodies) else None
-    if found is None and len(bodies) and others == "ignore" and (finer := _in_ns(kind)) != kind:
+    if not len(bodies):
+        return
+    found = _objects(bodies, kind, others)
+    if found is None and others == "ignore" and (finer := _in_ns(kind)) != kind:
         exact = _objects(bodies, finer, others)
         found = exact and exact.cast(kind, safe=False)
     if found is not None:

@@ -66,7 +66,8 @@ class SmallPlaces:
         """Return the ids of all live messages that are kept."""
         found = IdSet()
         for key in self._runs:
-            for run in self.runs(key):
+            self._prune(key)
+            for run in self._runs[key]:
                 found.add(run.ids)
         return found
 

@@ -163,9 +163,11 @@ class Replay:
             own = found.end - found.offset
             extent = extent_of(ids, *place, bodies, own=own, is_copy=found.kind == COPY)
             if run.place.startswith(SMALL):
-                kept = zip(run.ids, run.bodies(found), strict=True)
-                wanted = {*ids} if ids is not run.ids else run.ids
-                index.keep_small(run, ids, [body for id, body in kept if id in wanted])
+                kept = run.bodies(found)
+                if len(ids) < len(kept):
+                    by_id = dict(zip(run.ids, kept, strict=True))
+                    kept = [by_id[id] for id in ids]
+                index.keep_small(run, ids, kept)
             index.put(run.place, run.level, ids, extent, expires_ms=run.expires_ms)
             if (line := charged_to(run.head)) and not self.keeps_transient:
                 sizes = dict(zip(run.ids, run.lengths(), strict=True))

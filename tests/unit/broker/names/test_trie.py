@@ -65,7 +65,7 @@ def one_word(word: str, *, is_first: bool) -> str:
     return re.escape(word)
 
 
-@settings(max_examples=500)
+@settings(max_examples=1500)
 @given(st.lists(PATTERNS, max_size=8), st.lists(NAMES, min_size=1, max_size=6))
 def test_the_trie_matches_like_regular_expressions(texts: list[str], names: list[str]):
     trie: WildcardTrie[int] = WildcardTrie()
