@@ -27,12 +27,14 @@ from tests.support.fakes import (
     open_dial,
 )
 from tests.support.hostile import (
+    CLOSE,
     HELLO,
     QUIET,
     TEXT,
     calls_of,
     expect_left,
     octets,
+    open_session,
     open_socket,
     pieces,
     read_all,
@@ -445,6 +447,26 @@ async def test_plain_stomp_after_a_websocket_upgrade_is_a_protocol_error(
     assert socket.close_code == 1002
     assert socket.received == []
     assert await watcher.fence() == []
+
+
+@pytest.mark.parametrize(
+    ("last", "code"),
+    [
+        (ws(CLOSE, b"\x03\xe8"), 1000),
+        (ws(TEXT, b"\xff\xfe"), 1007),
+        (ws(3, b"\n"), 1002),
+    ],
+    ids=["close", "no-utf8", "unknown-opcode"],
+)
+async def test_a_close_is_answered_behind_more_frames_than_one_slice_decodes(
+    dial: Dial, autojump_clock, last: bytes, code: int
+) -> None:
+    socket = await open_session(dial)
+    # Frames of different heads are different runs, of which a slice decodes 128.
+    await socket.send(ws(TEXT, (to_t() + EVIL) * 100) + last)
+    await socket.until_end()
+    assert socket.close_code == code
+    assert [frame.command for frame in socket.received if frame.command == "ERROR"] == []
 
 
 @pytest.mark.covers("X11", "X12")

@@ -229,7 +229,8 @@ class Reader:
         self.last_received = now
         link = self.link
         size = len(data)
-        if link.websocket is not None:
+        # A later slice of the same read has none: the answer to a Close must not be lost by it.
+        if link.websocket is not None and data:
             data = self._unwrap(link.websocket, data, now)
         events = link.session.receive_data(data, SLICE_WORK)
         held = link.session.decoder.buffered_bytes
