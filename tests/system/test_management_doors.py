@@ -31,7 +31,9 @@ from tests.support.management import (
 )
 from tests.support.served import Served, served_with
 from trio_stomp.broker import DestinationPolicy
+from trio_stomp.server import Send
 from trio_stomp.server.connection._web_share import OPERATIONS_AT_ONCE
+from trio_stomp.web.management._settings import Reload
 
 MIB = 1024 * 1024
 HOSTILE = (
@@ -207,6 +209,27 @@ async def test_unread_answers_are_bounded_and_counted(tmp_path: Path) -> None:
                 await trio.sleep(0.01)
             else:
                 pytest.fail(f"{name}: not all is given back")
+
+
+async def test_what_an_answer_is_made_of_is_charged_until_the_operation_ends(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    held: list[int] = []
+
+    async with guarded(tmp_path) as (broker, _):
+        before = await used_bytes(broker)
+
+        async def run(_self: Reload, _user: object, send: Send, _body: bytes = b"") -> None:
+            send.hold(4 * MIB)
+            send.hold(-MIB)
+            held.append(await used_bytes(broker) - before)
+            send.hold(16 * MIB)
+
+        monkeypatch.setattr(Reload, "run", run)
+        reply = await Interface(broker).ask("POST", "reload", ALICE)
+        assert (reply.status, json.loads(reply.body)["code"]) == (503, "busy")
+        assert 3 * MIB <= held[0] < 4 * MIB
+        assert await used_bytes(broker) <= before
 
 
 async def test_answers_end_at_4_mib_and_say_so(tmp_path: Path) -> None:

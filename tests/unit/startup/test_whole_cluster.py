@@ -78,17 +78,30 @@ class Broker:
         }
 
 
-async def listed(brokers: Sequence[Broker], query: str = "", method: str = "GET") -> bytes:
-    request = HttpRequest(method, f"/api/v1/queues?{query}", ())
-    operation = MergedList(KINDS["queues"], [(each, each.name) for each in brokers], request)
-    sent: list[bytes] = []
+class Sent:
+    """What was sent, and the most bytes that were held for it at a time."""
 
-    async def send(data: bytes) -> None:
-        sent.append(data)
+    def __init__(self) -> None:
+        self.parts: list[bytes] = []
+        self.held = self.most = 0
+
+    async def __call__(self, data: bytes) -> None:
+        self.parts.append(data)
         await trio.lowlevel.checkpoint()
 
-    await operation.run(ANONYMOUS, send, b"")
-    return b"".join(sent)
+    def hold(self, size: int) -> None:
+        self.held += size
+        self.most = max(self.most, self.held)
+
+
+async def listed(
+    brokers: Sequence[Broker], query: str = "", method: str = "GET", sent: Sent | None = None
+) -> bytes:
+    request = HttpRequest(method, f"/api/v1/queues?{query}", ())
+    operation = MergedList(KINDS["queues"], [(each, each.name) for each in brokers], request)
+    sent = sent or Sent()
+    await operation.run(ANONYMOUS, sent, b"")
+    return b"".join(sent.parts)
 
 
 async def found(brokers: Sequence[Broker], query: str = "") -> Any:
@@ -124,6 +137,15 @@ async def test_a_window_far_behind_is_reached_a_thousand_records_at_a_time() -> 
     assert [each["offset"] for each in large.asked] == ["0", "1000", "2000"]
 
 
+async def test_of_each_broker_the_last_answer_is_charged() -> None:
+    few, many = Sent(), Sent()
+    large = Broker("large", {f"q{number:04}": number for number in range(2_500)})
+    await listed([large], "offset=0&limit=1000", sent=few)
+    await listed([large], "offset=2400&limit=1000", sent=many)
+    assert few.most > 50_000
+    assert few.most <= many.most < few.most + 1_000
+
+
 async def test_an_answer_that_refuses_is_that_of_the_whole() -> None:
     brokers = [Broker("a", {"q": 1}), Broker("b", {"q": 1}, status=403)]
     assert (await listed(brokers)).startswith(b"HTTP/1.1 403 ")
@@ -148,14 +170,9 @@ async def asked_together(brokers: Sequence[Broker], rehearsal: str = "") -> Any:
     request = HttpRequest("POST", "/api/v1/do", ())
     rehearsed = [(each, HttpRequest("POST", rehearsal, ())) for each in brokers if rehearsal]
     together = Together(request, [(each, request) for each in brokers], sums, rehearsed)
-    sent: list[bytes] = []
-
-    async def send(data: bytes) -> None:
-        sent.append(data)
-        await trio.lowlevel.checkpoint()
-
-    await together.run(ANONYMOUS, send, b"")
-    return json.loads(b"".join(sent).partition(b"\r\n\r\n")[2])
+    sent = Sent()
+    await together.run(ANONYMOUS, sent, b"")
+    return json.loads(b"".join(sent.parts).partition(b"\r\n\r\n")[2])
 
 
 async def test_what_some_partitions_have_done_is_said_if_others_do_not_answer() -> None:

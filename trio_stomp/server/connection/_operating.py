@@ -1,14 +1,16 @@
 """Operations requested by HTTP: their authorization, time limit and cancellation."""
 
+from collections.abc import Awaitable, Callable
 from contextlib import suppress
 
 import trio
+from attrs import define
 
 from trio_stomp.base import Identity
 from trio_stomp.broker import Action
 from trio_stomp.server.connection._link import Link
 from trio_stomp.server.connection._pages import WATCHING, admit, needs_no_login
-from trio_stomp.server.connection._web_pages import Send, WebOperation
+from trio_stomp.server.connection._web_pages import WebOperation
 from trio_stomp.transport import HttpError, HttpRequest, check_origin
 
 IGNORED_BYTES = 4096
@@ -18,10 +20,11 @@ RECEIVE_BYTES = 64 * 1024
 HELD_SHARE = 16
 """The body of a request may take this part of the memory: 1/16."""
 TOO_LARGE = "too-large"
+Sender = Callable[[bytes], Awaitable[None]]
 
 
 async def operate(
-    link: Link, request: HttpRequest, operation: WebOperation, send: Send, received: bytes
+    link: Link, request: HttpRequest, operation: WebOperation, send: Sender, received: bytes
 ) -> None:
     """Carry out an operation if the client is authorized, and send the answer.
 
@@ -110,26 +113,45 @@ async def _read_body(link: Link, data: bytes, length: int, parts: list[bytes]) -
 
 
 async def _operate(
-    link: Link, operation: WebOperation, identity: Identity, send: Send, body: bytes
+    link: Link, operation: WebOperation, identity: Identity, send: Sender, body: bytes
 ) -> None:
     failure: HttpError | trio.BrokenResourceError | None = None
+    answer = _Answer(link, send)
+    try:
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(_cancel_at_end, link, nursery.cancel_scope)
+            try:
+                await operation.run(identity, answer, body)
+            except (HttpError, trio.BrokenResourceError) as error:
+                failure = error
+            nursery.cancel_scope.cancel()
+    finally:
+        answer.hold(-answer.held_bytes)
+    if failure is not None:
+        raise failure
 
-    async def send_in_time(data: bytes) -> None:
-        with link.shared.web.holding(link.asker, len(data)):
-            with trio.move_on_after(link.shared.limits.write_stall_s):
-                await send(data)
+
+@define(eq=False, repr=False)
+class _Answer:
+    """Sends the answer to a request, and charges what it holds. Implements ``Send``."""
+
+    link: Link
+    sender: Sender
+    held_bytes: int = 0
+
+    async def __call__(self, data: bytes) -> None:
+        with self.link.shared.web.holding(self.link.asker, len(data)):
+            with trio.move_on_after(self.link.shared.limits.write_stall_s):
+                await self.sender(data)
                 return
         raise trio.BrokenResourceError("the client does not read the answer")
 
-    async with trio.open_nursery() as nursery:
-        nursery.start_soon(_cancel_at_end, link, nursery.cancel_scope)
-        try:
-            await operation.run(identity, send_in_time, body)
-        except (HttpError, trio.BrokenResourceError) as error:
-            failure = error
-        nursery.cancel_scope.cancel()
-    if failure is not None:
-        raise failure
+    def hold(self, size: int) -> None:
+        share, asker = self.link.shared.web, self.link.asker
+        if size > 0:
+            share.check(asker, size)
+        share.charge(asker, size)
+        self.held_bytes += size
 
 
 async def _cancel_at_end(link: Link, operation: trio.CancelScope) -> None:

@@ -1,6 +1,6 @@
 """The interface to the web floor."""
 
-from collections.abc import Awaitable, Callable, Generator, Sequence
+from collections.abc import Generator, Sequence
 from typing import TYPE_CHECKING, Protocol
 
 from trio_stomp.base import ANONYMOUS, Identity
@@ -13,8 +13,23 @@ API = "/api/v1/"
 """Path prefix of the management interface, whose errors are JSON with a code."""
 ANSWER_BYTES = 4 * 1024 * 1024
 """The most bytes of an answer."""
-Send = Callable[[bytes], Awaitable[None]]
-"""Sends bytes of the answer to the client."""
+
+
+class Send(Protocol):
+    """Sends an answer to the client."""
+
+    async def __call__(self, data: bytes) -> None:
+        """Send bytes of the answer."""
+
+    def hold(self, size: int) -> None:
+        """Charge bytes that the answer is made of to its user, until the operation ends.
+
+        Args:
+          size: Their number; negative = they are not needed any more.
+
+        Raises:
+          HttpError: There is no room.
+        """
 
 
 class WebOperation(Protocol):

@@ -10,7 +10,7 @@ from attrs import frozen
 
 from trio_stomp.base import Identity, innermost
 from trio_stomp.cluster import Contact, Gate
-from trio_stomp.server import ANSWER_BYTES, Send
+from trio_stomp.server import ANSWER_BYTES
 from trio_stomp.transport import HttpError, HttpRequest, Voucher, relay_header
 
 READ_BYTES = 64 * 1024
@@ -21,6 +21,9 @@ _NOT_PASSED_ON = frozenset(
 )
 """This node has authenticated the user, and has read the body."""
 
+Take = Callable[[bytes], Awaitable[None]]
+Hold = Callable[[int], None]
+"""Charges bytes to the user who asked."""
 Speak = Callable[[trio.abc.HalfCloseableStream, Contact], Awaitable[None]]
 
 
@@ -106,7 +109,7 @@ class Answer:
 
 
 async def pass_on(
-    place: Place, request: HttpRequest, identity: Identity, body: bytes, send: Send
+    place: Place, request: HttpRequest, identity: Identity, body: bytes, send: Take
 ) -> bool:
     """Have a broker answer a request of a user. Return False if it did not answer.
 
@@ -130,12 +133,12 @@ async def pass_on(
 
 
 async def ask(
-    place: Place, request: HttpRequest, identity: Identity, body: bytes = b""
+    place: Place, request: HttpRequest, identity: Identity, hold: Hold, body: bytes = b""
 ) -> Answer | None:
     """Return a broker's answer to a request of a user; None = it did not answer.
 
     Raises:
-      HttpError: The answer is too large.
+      HttpError: The answer is too large, or there is no room for it.
     """
     parts: list[bytes] = []
     size = 0
@@ -145,6 +148,7 @@ async def ask(
         size += len(data)
         if size > MAX_ANSWER_BYTES:
             raise HttpError(502, f"{place.name} gave an answer of over {MAX_ANSWER_BYTES} bytes")
+        hold(len(data))
         parts.append(data)
         await trio.lowlevel.checkpoint()
 
@@ -169,12 +173,14 @@ def with_query(request: HttpRequest, query: str) -> HttpRequest:
     return HttpRequest(request.method, target, request.headers, request.http_version)
 
 
-async def ask_all(asked: Asked, identity: Identity, body: bytes = b"") -> list[Answer | None]:
+async def ask_all(
+    asked: Asked, identity: Identity, hold: Hold, body: bytes = b""
+) -> list[Answer | None]:
     """Return the answers of several brokers, which are asked at once."""
     found: dict[int, Answer | None] = {}
 
     async def one(number: int, place: Place, request: HttpRequest) -> None:
-        found[number] = await ask(place, request, identity, body)
+        found[number] = await ask(place, request, identity, hold, body)
 
     try:
         async with trio.open_nursery() as tasks:

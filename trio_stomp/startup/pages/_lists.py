@@ -11,13 +11,21 @@ from types import MappingProxyType
 from typing import Any
 from urllib.parse import parse_qsl, urlencode
 
-from attrs import define, evolve, frozen
+from attrs import define, evolve, field, frozen
 
 from trio_stomp.base import Identity
 from trio_stomp.broker import Action
 from trio_stomp.cluster.routing import mark
 from trio_stomp.server import Send
-from trio_stomp.startup.pages._exchange import Absent, Answer, Place, as_get, ask, with_query
+from trio_stomp.startup.pages._exchange import (
+    Absent,
+    Answer,
+    Hold,
+    Place,
+    as_get,
+    ask,
+    with_query,
+)
 from trio_stomp.startup.pages._peers import NODE, Peer
 from trio_stomp.transport import HttpError, HttpRequest, encode_response
 from trio_stomp.web import LIST_BYTES, MORE, Number
@@ -129,6 +137,7 @@ class Part:
     Args:
       place: The broker.
       label: What its records are labelled with.
+      hold: Charges its last answer.
       page: Records that are requested at once.
     """
 
@@ -137,7 +146,9 @@ class Part:
     label: object
     request: HttpRequest
     identity: Identity
+    hold: Hold
     page: int
+    _held_bytes: int = field(default=0, init=False)
 
     async def head(self, pairs: Sequence[tuple[str, str]]) -> Record | None:
         """Return the first records, with the fields beside them; None = the node is lost.
@@ -170,9 +181,12 @@ class Part:
     async def _ask(self, pairs: Sequence[tuple[str, str]], offset: int) -> Record:
         query = urlencode([*pairs, ("limit", str(self.page)), ("offset", str(offset))])
         request = as_get(with_query(self.request, query))
-        answer = await ask(self.place, request, self.identity)
+        self.hold(-self._held_bytes)  # its records have been merged
+        self._held_bytes = 0
+        answer = await ask(self.place, request, self.identity, self.hold)
         if answer is None:
             raise Absent(self.place)
+        self._held_bytes = len(answer.data)
         if answer.status != 200:
             raise Refused(answer)
         return answer.record()
@@ -210,14 +224,14 @@ class MergedList:
     async def run(self, identity: Identity, send: Send, _body: bytes) -> None:
         """Implement ``WebOperation.run``."""
         try:
-            text = json.dumps(await self.merged(identity)) + "\n"
+            text = json.dumps(await self.merged(identity, send.hold)) + "\n"
         except Refused as refused:
             await send(refused.answer.data)
             return
         is_head = self.request.method == "HEAD"
         await send(encode_response(200, HEADERS, text.encode(), head_only=is_head))
 
-    async def merged(self, identity: Identity) -> Record:
+    async def merged(self, identity: Identity, hold: Hold) -> Record:
         """Return the list for a user.
 
         Raises:
@@ -230,7 +244,7 @@ class MergedList:
         pairs = [pair for pair in pairs if pair[0] not in (OFFSET.name, LIMIT.name)]
         page = min(LIMIT.most, offset + limit)
         parts = [
-            Part(self.kind, place, label=label, request=self.request, identity=identity, page=page)
+            Part(self.kind, place, label, self.request, identity, hold=hold, page=page)
             for place, label in self.places
         ]
         return await self._merged(parts, pairs, offset, limit)

@@ -64,7 +64,7 @@ class WholeOverview:
         request = as_get(with_query(self.request, self.request.target.partition("?")[2]))
         count = len(self.partitions)
         places: list[Place] = [*self.partitions, *self.nodes]
-        found = await ask_all([(each, request) for each in places], identity)
+        found = await ask_all([(each, request) for each in places], identity, send.hold)
         for place, answer in zip(self.partitions, found[:count], strict=True):
             if answer is None:
                 raise Absent(place)

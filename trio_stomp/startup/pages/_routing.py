@@ -334,7 +334,7 @@ class OfSession:
         """
         found: Answer | None = None
         for each in self.peers:
-            answer = await ask(each, self.request, identity)
+            answer = await ask(each, self.request, identity, send.hold)
             found = answer or found
             if answer is not None and answer.status != 404:
                 break
@@ -343,7 +343,7 @@ class OfSession:
         data = found.data
         if self.subscriptions is not None and found.status == 200:
             try:
-                listed = await self.subscriptions.merged(identity)
+                listed = await self.subscriptions.merged(identity, send.hold)
             except Refused as refused:
                 data = refused.answer.data
             else:

@@ -53,14 +53,16 @@ class Together:
           HttpError: A partition has no owner, or refuses. The text says what others have done.
         """
         if self.rehearsal:
-            await self._answers(self.rehearsal, identity, body)
-        record = self.merge(await self._answers(self.asked, identity, body))
+            await self._answers(self.rehearsal, identity, send, body)
+        record = self.merge(await self._answers(self.asked, identity, send, body))
         is_head = self.request.method == "HEAD"
         await send(encode_response(*self.shown(record), head_only=is_head))
 
-    async def _answers(self, asked: Asked, identity: Identity, body: bytes) -> list[Record]:
+    async def _answers(
+        self, asked: Asked, identity: Identity, send: Send, body: bytes
+    ) -> list[Record]:
         """Return the answers of those who have what is asked for. Raises: as ``run``."""
-        answers = await ask_all(asked, identity, body)
+        answers = await ask_all(asked, identity, send.hold, body)
         changes = asked is self.asked and self.request.method == "POST"
         done = [
             place.name
