@@ -6,6 +6,7 @@ import trio
 from attrs import define, field
 from trio.testing import wait_all_tasks_blocked
 
+from trio_stomp.base import noop
 from trio_stomp.server.io import MOST_S, ReadTurns
 
 
@@ -125,6 +126,26 @@ async def test_newcomer_is_not_behind_an_owner_whose_earlier_slice_cost_more_tha
         here.turns.finish(dear, MOST_S, MOST_S)
         await here.grant()
         assert "new" in here.came
+        here.turns.abandon()
+
+
+async def test_owner_whose_slice_took_very_long_waits_a_bounded_time() -> None:
+    """The time of the process is no measure of a client: it may have stood still meanwhile."""
+    slow, others = Sender("slow"), [Sender(f"{number}") for number in range(10)]
+    async with trio.open_nursery() as nursery:
+        here = Readers(turns_with(noop), nursery)
+        await here.start(slow, MOST_S)
+        here.turns.finish(slow, MOST_S, 5.0)
+        await here.start(slow, MOST_S, "slow again")
+        served = 0
+        while "slow again" not in here.came:
+            for each in others:
+                await here.start(each, MOST_S)
+            for each in others:
+                await here.grant()
+                here.turns.finish(each, MOST_S, MOST_S)
+            served += 1
+            assert served < 10
         here.turns.abandon()
 
 
