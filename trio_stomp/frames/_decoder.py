@@ -34,13 +34,13 @@ from trio_stomp.frames._headers import (
     parse_receipt,
     quote,
 )
-from trio_stomp.frames._held import HeldBytes
 from trio_stomp.frames._limits import FrameLimits
-from trio_stomp.frames._repeats import take_repeats
 from trio_stomp.frames._rules import OPENING, V1_0, V1_2, HeaderRules, Side
 
 MAX_COMMAND_BYTES = 32
 """Maximum length of a command line (RabbitMQ's limit, F41)."""
+PIECE_BYTES = 16 * 1024
+"""Smaller pieces of an incomplete frame are joined, to save an object for each."""
 
 _NOISE = re.compile(rb"[\n\0]*+(?:\r\n[\n\0]*+)*+")
 _PLAIN = re.compile(rb"[A-Za-z0-9._/+=#@-]+")
@@ -91,6 +91,50 @@ class HeadCache:
             if len(self.heads) >= self.max_entries:
                 self.heads.clear()
             self.heads[block] = head
+
+
+@define(eq=False)
+class HeldBytes:
+    """A buffer that returns all its bytes at once.
+
+    No memory is allocated for announced bytes. A growing body is not copied repeatedly: unless the
+    bytes are to be searched, large pieces are joined only by ``take``.
+
+    Args:
+      start: The first bytes; all bytes while they are to be searched.
+      size: Number of bytes.
+    """
+
+    start: bytearray = field(factory=bytearray)
+    size: int = 0
+    _pieces: list[bytes | bytearray] = field(factory=list)
+    """The bytes after ``start``."""
+
+    def add(self, data: bytes, *, searched: bool) -> None:
+        """Append bytes.
+
+        Args:
+          data: The bytes.
+          searched: Append them to ``start``; requires that all earlier bytes were.
+        """
+        self.size += len(data)
+        pieces = self._pieces
+        if len(data) >= PIECE_BYTES and not searched:
+            pieces.append(data)
+        elif not pieces:
+            self.start += data
+        elif isinstance(last := pieces[-1], bytearray):
+            last += data
+        else:
+            pieces.append(bytearray(data))
+
+    def take(self) -> bytes:
+        """Return all bytes, and clear the buffer."""
+        data = b"".join((self.start, *self._pieces)) if self._pieces else bytes(self.start)
+        self.start.clear()
+        self._pieces.clear()
+        self.size = 0
+        return data
 
 
 @define(eq=False)
@@ -437,3 +481,32 @@ class FrameDecoder:
         self._terminators = terminators
         self._scanned = max(0, scanned - 2)
         self._needed = needed
+
+
+def take_repeats(data: bytes, position: int, start: int, end: int, bodies: list[bytes]) -> int:
+    """Append the bodies of complete frames that follow one and have its header block and length.
+
+    Comparing header blocks costs a third of finding the end of each and looking it up. Stop at
+    anything else, which the decoder then handles.
+
+    Args:
+      data: The received bytes.
+      position: Start of the first frame.
+      start: Start of its body.
+      end: Position of its NUL, according to its content-length.
+      bodies: The list to which the bodies are appended.
+
+    Returns:
+      The end of the last frame with an appended body.
+    """
+    block = data[position:start]
+    size, lead, length = len(data), start - position, end - start
+    position = end + 1
+    while data.startswith(block, position):
+        start = position + lead
+        end = start + length
+        if end >= size or data[end]:
+            break
+        bodies.append(data[start:end])
+        position = end + 1
+    return position

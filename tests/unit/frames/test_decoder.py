@@ -37,11 +37,11 @@ from trio_stomp.frames import (
     HeaderRules,
     Headers,
     Side,
-    _held,
+    _decoder,
 )
-from trio_stomp.frames._held import PIECE_BYTES
 
 LIMITS = FrameLimits()
+PIECE_BYTES = _decoder.PIECE_BYTES
 TO_A = ("destination", "/a")
 
 
@@ -629,7 +629,7 @@ def test_incomplete_frames_held_in_pieces_are_decoded_alike(
 ) -> None:
     expected = naive_decode(data, rules, LIMITS)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(_held, "PIECE_BYTES", piece_bytes)
+        patch.setattr(_decoder, "PIECE_BYTES", piece_bytes)
         assert outcome(make_decoder(rules), split(data, places)) == expected
 
 
