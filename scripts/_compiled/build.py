@@ -53,9 +53,7 @@ MODULES = (
     "trio_stomp/server/_dispatcher.py",
     "trio_stomp/server/io/_inbox.py",
     "trio_stomp/server/io/_items.py",
-    "trio_stomp/server/io/_joining.py",
     "trio_stomp/server/io/_outbox.py",
-    "trio_stomp/server/io/_outbox_shared.py",
 )
 """The modules that each message passes through and that use each other's classes. A call between
 compiled modules costs a tenth of one through the interpreter."""

@@ -2,7 +2,7 @@
 
 import random
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, cast
+from typing import Any
 
 import pytest
 import trio
@@ -14,12 +14,9 @@ from trio_stomp import CloseReason
 from trio_stomp.frames import FrameRun, Head
 from trio_stomp.protocol import Disconnected, Event
 from trio_stomp.server import ServerLimits
-from trio_stomp.server.io._inbox import Batch, ConnectionEnd, Control, Inbox
+from trio_stomp.server.io import Batch, ConnectionEnd, Control, Inbox
 
-if TYPE_CHECKING:
-    from trio_stomp.server.io._source import Source
-
-NOBODY = cast("Source", None)
+NOBODY: Any = None
 HEAD = Head("SEND", (("destination", "/t"),), -1, "/t")
 
 

@@ -29,16 +29,16 @@ from trio_stomp.broker.names._kinds import Kind
 from trio_stomp.broker.queues._consumer import Consumer
 from trio_stomp.broker.routing._fanout import FanOut
 from trio_stomp.frames import Head
+from trio_stomp.server.io import Outbox, OutboxShared
 from trio_stomp.server.io._framing import BIG_TAIL_BYTES, JOIN_BYTES, Framing, WebSocketMessages
 from trio_stomp.server.io._outbox import (
     BULK_INLINE_BYTES,
+    CLEARED_AT_ONCE,
     COUNTED_AT_ONCE,
     INLINE_BYTES,
+    LOW_WATER_BYTES,
     STUCK_S,
-    Outbox,
 )
-from trio_stomp.server.io._outbox_shared import LOW_WATER_BYTES, OutboxShared
-from trio_stomp.server.io._waste import CLEARED_AT_ONCE
 from trio_stomp.transport import MAX_BEHIND, frame_message
 from trio_stomp.transport.wire._wire import Piece
 

@@ -35,8 +35,7 @@ from trio_stomp.broker import NEVER, Delivery, Destination, MemoryBudget, Public
 from trio_stomp.broker.names._kinds import Kind
 from trio_stomp.frames import Head
 from trio_stomp.server.connection._sockjs import SockJsOutbox, SockJsPulse, quote_delivery
-from trio_stomp.server.io._outbox import Outbox
-from trio_stomp.server.io._outbox_shared import OutboxShared
+from trio_stomp.server.io import Outbox, OutboxShared
 from trio_stomp.transport import (
     HttpError,
     HttpRequest,

@@ -17,7 +17,7 @@ from trio_stomp.server.io._inbox import Inbox as Inbox
 from trio_stomp.server.io._inbox import Item as Item
 from trio_stomp.server.io._items import lose_some as lose_some
 from trio_stomp.server.io._outbox import Outbox as Outbox
-from trio_stomp.server.io._outbox_shared import OutboxShared as OutboxShared
+from trio_stomp.server.io._outbox import OutboxShared as OutboxShared
 from trio_stomp.server.io._read_turns import MOST_S as MOST_S
 from trio_stomp.server.io._read_turns import Owner as Owner
 from trio_stomp.server.io._read_turns import ReadTurns as ReadTurns

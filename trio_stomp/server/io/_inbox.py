@@ -2,19 +2,48 @@
 
 from collections.abc import Callable, Sequence
 from contextlib import suppress
+from typing import Protocol
 
 import trio
 from attrs import define, field
 
-from trio_stomp.base import CloseReason, noop, value
+from trio_stomp.base import CloseReason, RemoteError, noop, value
+from trio_stomp.broker import Client
 from trio_stomp.frames import FrameRun
 from trio_stomp.protocol import Event
 from trio_stomp.server._limits import ServerLimits
+from trio_stomp.server.io._outbox import Outbox
 from trio_stomp.server.io._read_turns import ReadTurns
-from trio_stomp.server.io._source import Source
+from trio_stomp.transport import Wire
 
 _CAPACITY = 256
 """Maximum number of items; the operator's limits are in frames and bytes."""
+
+
+class Source(Protocol):
+    """The interface to connections, used by the inbox and the dispatcher."""
+
+    client: Client
+
+    @property
+    def outbox(self) -> Outbox:
+        """Return the output queue of the peer."""
+
+    @property
+    def wire(self) -> Wire:
+        """Return the wire, for its address in the log."""
+
+    def end(self, error: RemoteError) -> None:
+        """End the connection with ``error``, because of a bug."""
+
+    def throttle_next_read(self) -> None:
+        """Pause before the next read, because the last batch filled an outbox."""
+
+    def finish(self, batch: "Batch", apply_s: float) -> None:
+        """Note that a batch was applied, and how many seconds that took."""
+
+    def release(self) -> None:
+        """Note that the core has released the client."""
 
 
 @value(eq=False, repr=False)

@@ -1,4 +1,4 @@
-"""The output queue of one connection.
+"""The output queue of one connection, and what all of a broker's queues share.
 
 The dispatcher calls ``stage`` in the middle of a turn, and ``publish`` at its end: small output
 goes to the socket at once, the rest to the writer. Items stay lazy, a prefix and a list of tails
@@ -7,18 +7,26 @@ shared by all subscribers, and are joined only just before they are sent.
 
 from collections import deque
 from collections.abc import Callable, Iterator
+from itertools import islice
 
 import trio
 from attrs import define, field
 
 from trio_stomp.base import BrokenInvariant, CloseReason, noop
-from trio_stomp.broker import Delivery
+from trio_stomp.broker import Delivery, MemoryBudget
+from trio_stomp.server._clock import Clock
 from trio_stomp.server.io._framing import JOIN_BYTES as JOIN_BYTES
 from trio_stomp.server.io._framing import Framing
-from trio_stomp.server.io._items import Item, cost_of, cut_off, is_bulk, lose, lose_some
-from trio_stomp.server.io._joining import join, pieces_of
-from trio_stomp.server.io._outbox_shared import OutboxShared
-from trio_stomp.server.io._waste import Waste
+from trio_stomp.server.io._items import (
+    Item,
+    cost_of,
+    cut_off,
+    is_bulk,
+    join,
+    lose,
+    lose_some,
+    pieces_of,
+)
 from trio_stomp.transport import MAX_BEHIND, Wire
 
 INLINE_BYTES = 64 * 1024
@@ -31,10 +39,107 @@ COUNTED_AT_ONCE = 2048
 Many connections may be lost at once, with 8 MiB of a topic's messages each: 6 ms for each of them,
 of which 3 to copy the list.
 """
+CLEARED_AT_ONCE = 64
+"""Dropped runs freed at once. Those without other references take some 3 µs each."""
 STUCK_S = 1.0
 """A wire that accepted nothing for this long may be cut off if memory is short."""
+FREE_SHARE = 8
+FED_AT_ONCE = 16
+LOW_WATER_BYTES = 256 * 1024
+"""Below this, or half of the limit, a source that can wait gives more."""
 
 _NO_PIECES: Iterator[bytes] = iter(())
+
+
+@define(eq=False, repr=False)
+class OutboxShared:
+    """What all outboxes of a broker share: budget, limits, and the outboxes to be published.
+
+    Args:
+      memory: The budget for queued output.
+      limit_bytes: Maximum number of bytes queued for one connection.
+      clock: Gives the time for the expiry of messages.
+      on_unsent: Called with messages that expired here although their consumer must ACK them.
+      dirty: The outboxes that the current turn staged to; the dispatcher publishes them.
+    """
+
+    memory: MemoryBudget
+    limit_bytes: int
+    websocket_frames: str = "auto"
+    on_unsent: Callable[[Delivery], None] = noop
+    clock: Clock = field(factory=Clock)
+    dirty: "list[Outbox]" = field(factory=list)
+    touched: "set[Outbox]" = field(factory=set)
+    """Open connections with input or output since the last statistics. Heart-beats do not count."""
+    blocked: "set[Outbox]" = field(factory=set)
+    """Outboxes with waiting output for their writers."""
+    starved: "dict[Outbox, None]" = field(factory=dict)
+    """Outboxes whose sources wait for memory, not for their own peer. The first has waited
+    longest."""
+    strained: int = 0
+    """Number of times that a stage found an outbox more than three quarters full."""
+    expired: int = 0
+    unsent: int = 0
+    """Number of messages that were lost because they still waited when their connection ended."""
+    strain_bytes: int = field(init=False)
+    low_water_bytes: int = field(init=False)
+    flood_bytes: int = field(init=False)
+    """Only a peer that requests answers and does not read them has a larger backlog."""
+
+    def is_strained(self) -> bool:
+        """Return whether an outbox is more than three quarters full."""
+        return any(each.waiting_bytes > self.strain_bytes for each in self.blocked)
+
+    def has_room_for(self, waiting_bytes: int) -> bool:
+        """Return whether an outbox with ``waiting_bytes`` may get more from a source that can wait.
+
+        Each may have an eighth of what is free, so something is always left for one more, however
+        many peers do not read. The last tenth of the memory is for outboxes that are empty. Beyond
+        the limit one goes on if no other has anything: what fills the memory may be what it gets.
+        """
+        memory = self.memory
+        free = memory.limit_bytes * 9 // 10 - memory.charged_bytes
+        if waiting_bytes:
+            return waiting_bytes * FREE_SHARE < free
+        return memory.used_bytes < memory.limit_bytes or not self.blocked
+
+    def feed(self) -> None:
+        """Let some of the sources go on that wait for memory, if there is some."""
+        for outbox in list(islice(self.starved, FED_AT_ONCE)):
+            if not self.has_room_for(outbox.waiting_bytes):
+                return
+            del self.starved[outbox]
+            outbox.on_room()
+
+    def __attrs_post_init__(self) -> None:
+        self.strain_bytes = self.limit_bytes * 3 // 4
+        self.low_water_bytes = min(LOW_WATER_BYTES, self.limit_bytes // 2)
+        self.flood_bytes = self.limit_bytes + self.limit_bytes // 4
+
+
+@define(eq=False, repr=False)
+class Waste:
+    """The dropped items of one outbox, which are counted and freed in small steps.
+
+    Args:
+      count: Called with numbers of lost messages.
+      lost: Items of a lost connection, not yet counted as dropped: counting takes time as well.
+      counted: Items that are counted but not freed yet: freeing 8 MiB takes milliseconds.
+    """
+
+    count: Callable[[int], None]
+    lost: deque[Item] = field(factory=deque)
+    counted: list[Item] = field(factory=list)
+
+    async def clear_away(self) -> None:
+        """Count and free all items. Checkpoint: after each step. Cancel: the rest stays."""
+        while self.lost:
+            step = range(min(CLEARED_AT_ONCE, len(self.lost)))
+            self.count(lose([self.lost.popleft() for _ in step]))
+            await trio.lowlevel.checkpoint()
+        while self.counted:
+            del self.counted[-CLEARED_AT_ONCE:]
+            await trio.lowlevel.checkpoint()
 
 
 @define(eq=False, repr=False)
