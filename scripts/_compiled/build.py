@@ -21,7 +21,6 @@ MODULES = (
     "trio_stomp/frames/_encoder.py",
     "trio_stomp/frames/_frame.py",
     "trio_stomp/frames/_headers.py",
-    "trio_stomp/transport/websocket/_masked_frames.py",
     "trio_stomp/transport/websocket/_websocket_frames.py",
     "trio_stomp/nats/codec/_protocol.py",
     "trio_stomp/protocol/_server_session.py",

@@ -5,16 +5,18 @@ It imports almost nothing, so that ``health`` starts fast.
 
 import io
 import os
+import signal
 import sys
+import threading
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from functools import partial
 from importlib import import_module
+from types import FrameType
 from typing import TYPE_CHECKING, Any, NoReturn
 
 from trio_stomp._version import __version__
 from trio_stomp.base import OptionError
-from trio_stomp.cli._signals import Terminated, ending_at_sigterm
 from trio_stomp.cli._tool import (
     BAD_OPTION,
     CANNOT,
@@ -205,6 +207,43 @@ def _accept_all_characters() -> None:
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors="backslashreplace")
+
+
+class Terminated(KeyboardInterrupt):
+    """SIGTERM arrived, which ends a command as Ctrl-C does."""
+
+
+@contextmanager
+def ending_at_sigterm() -> Iterator[None]:
+    """Handle SIGTERM as Ctrl-C, which Python does not.
+
+    The kernel drops a signal that process 1 does not handle. Commands that end otherwise, such as
+    ``serve``, handle it themselves meanwhile.
+
+    Raises:
+      Terminated: SIGTERM arrived.
+    """
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    is_ended = False
+
+    def interrupt(_: int, frame: FrameType | None) -> None:
+        nonlocal is_ended
+        is_ended = True
+        # That of Trio or asyncio if one runs, which ends its tasks in order.
+        handler = signal.getsignal(signal.SIGINT)
+        (handler if callable(handler) else signal.default_int_handler)(signal.SIGINT, frame)
+
+    before = signal.signal(signal.SIGTERM, interrupt)
+    try:
+        yield
+    except KeyboardInterrupt:
+        if is_ended:
+            raise Terminated from None
+        raise
+    finally:
+        signal.signal(signal.SIGTERM, before)
 
 
 @contextmanager

@@ -35,7 +35,7 @@ from trio_stomp.cli.commands import _bench
 from trio_stomp.cli.commands._manage import _cancel
 from trio_stomp.cli.commands._manage._dead import dead_letters_of
 from trio_stomp.cli.commands._manage._messages import of_dead_letter
-from trio_stomp.cli.commands._messages import _pipeline
+from trio_stomp.cli.commands._messages import _send
 from trio_stomp.cli.commands._messages._printer import Printer
 from trio_stomp.cli.commands._messages._subscribe import start_of
 from trio_stomp.cli.commands._messages._template import Filling, Template
@@ -225,7 +225,7 @@ def test_unreadable_or_unsendable_input_is_refused(output_of: OutputOf) -> None:
 def test_little_is_on_its_way_where_messages_are_large(
     tmp_path: Path, output_of: OutputOf, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(_pipeline, "BYTES_AT_ONCE", 10)
+    monkeypatch.setattr(_send, "BYTES_AT_ONCE", 10)
     file = tmp_path / "lines"
     file.write_text("x" * 100 + "\nshort\nshort\n\n" + "y" * 70_000)
     out = output_of("send", "/topic/s8", "--lines", "--file", str(file))
@@ -235,7 +235,7 @@ def test_little_is_on_its_way_where_messages_are_large(
 def test_unsendable_input_ends_the_command(
     tmp_path: Path, output_of: OutputOf, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(_pipeline, "AT_ONCE", 1)
+    monkeypatch.setattr(_send, "AT_ONCE", 1)
     file = tmp_path / "lines"
     lines = [{"body": "a"}, {"headers": {"a": "\0"}}, {"body": "never"}]
     file.write_text("".join(json.dumps(line) + "\n" for line in lines))

@@ -51,7 +51,7 @@ from trio_stomp.client import (
     open_client,
 )
 from trio_stomp.server import Server
-from trio_stomp.server._appender import Appender
+from trio_stomp.server._committer import Appender
 from trio_stomp.startup import _serve
 from trio_stomp.store import Turn, append_sound
 from trio_stomp.testing import Faults, TestBroker, _broker, open_test_broker

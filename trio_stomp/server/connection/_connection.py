@@ -5,16 +5,16 @@ from contextlib import suppress
 from typing import TYPE_CHECKING
 
 import trio
-from attrs import define, field
+from attrs import define, evolve, field
 
 from trio_stomp.base import CloseReason, RemoteError
 from trio_stomp.broker import internal_error
-from trio_stomp.protocol import Opened, Refused, State
+from trio_stomp.frames import excerpt
+from trio_stomp.protocol import Event, Opened, Refused, State
 from trio_stomp.server.connection._deadlines import Deadlines
 from trio_stomp.server.connection._farewell import send_farewell
 from trio_stomp.server.connection._lifecycle import Lifecycle
 from trio_stomp.server.connection._link import Link
-from trio_stomp.server.connection._login import log_in
 from trio_stomp.server.connection._opening import Opening
 from trio_stomp.server.connection._reader import Reader
 from trio_stomp.server.connection._shared import ConnectionShared
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from trio_stomp.broker import Client
-    from trio_stomp.protocol import Event, ServerSession
+    from trio_stomp.protocol import ServerSession
 
 logger = logging.getLogger("trio_stomp")
 
@@ -319,3 +319,35 @@ class Connection:
             async with self.link.shared.disconnect_slots:
                 await inbox.put(ConnectionEnd(self, lifecycle.reason))
             await released.wait()
+
+
+async def log_in(
+    link: Link, lifecycle: Lifecycle, deadlines: Deadlines, events: list[Event]
+) -> list[Event]:
+    """Authenticate the client that opened a session, before later frames are processed.
+
+    Returns:
+      The events, with the identity in that of CONNECT. If the login is refused, they end before
+      CONNECT, and the connection's pending error has the reason.
+
+    Checkpoint: only if a passcode must be hashed. Limits: the connect timeout holds.
+    """
+    passed: list[Event] = []
+    for event in events:
+        if isinstance(event, Opened):
+            try:
+                identity = link.vouched
+                if identity is None:
+                    authenticator = link.shared.authenticator
+                    identity = await authenticator.identify(event.headers, link)
+            except RemoteError as error:
+                lines = "".join(f"\n{name}:{text}" for name, text in event.headers)
+                error.excerpt = excerpt(f"CONNECT{lines}".encode())
+                lifecycle.fail(error)
+                link.session.close()
+                link.shared.report_failed_login(link.client, error.code)
+                return passed
+            event = evolve(event, identity=identity, generation=link.shared.generation())
+            deadlines.expires_at = min(identity.expires_at, link.certificate_end)
+        passed.append(event)
+    return passed

@@ -1,7 +1,7 @@
 """An open WebSocket, server side: decodes received frames to STOMP bytes.
 
-``_masked_frames`` splits small, complete frames, which nearly all frames are, and those of one read
-are unmasked by one XOR of two big integers. All others (control frames, fragments, large frames,
+``cut_run`` splits small, complete frames, which nearly all frames are, and those of one read are
+unmasked by one XOR of two big integers. All others (control frames, fragments, large frames,
 invalid ones) go to ``wsproto``, which implements every rule of RFC 6455. Its object exists only
 while it is needed, so that an idle connection stays small.
 
@@ -17,19 +17,17 @@ from wsproto.connection import Connection, ConnectionState, ConnectionType
 from wsproto.events import BytesMessage, CloseConnection, Ping, Pong, TextMessage
 
 from trio_stomp.base import value
-from trio_stomp.transport.websocket._masked_frames import (
-    MAX_WHOLE_BYTES,
-    cut_run,
-    unmask,
-    valid_bytes,
-)
 from trio_stomp.transport.websocket._websocket_frames import (
     MAX_CONTROL_BYTES,
+    MAX_WHOLE_BYTES,
     NO_CODE,
     PING,
     PONG,
     close_frame,
+    cut_run,
     frame_header,
+    unmask,
+    valid_bytes,
 )
 
 if TYPE_CHECKING:
@@ -63,7 +61,7 @@ class WebSocketStatistics:
     """Counts of received frames, and a gauge, ``buffered_bytes``.
 
     Args:
-      fast_frames: Frames parsed by ``_masked_frames``.
+      fast_frames: Frames parsed by ``cut_run``.
       slow_frames: Frames parsed by wsproto, including the next three.
       fragments: Frames that were only a part of a message.
       buffered_bytes: Bytes of an incomplete frame.

@@ -28,7 +28,7 @@ from tests.support.hostile import (
 )
 from tests.support.hostile import dial as dial
 from trio_stomp.transport import WebSocketCodec
-from trio_stomp.transport.websocket._masked_frames import MAX_WHOLE_BYTES
+from trio_stomp.transport.websocket._websocket_frames import MAX_WHOLE_BYTES
 
 KOSME = "κόσμε".encode()
 HELLO = "Hello-µ@ßöäüàá-UTF-8!!".encode()
