@@ -20,12 +20,11 @@ import trio
 from attrs import define, evolve, field
 
 from trio_stomp.base import ClusterFigures, NodeFigures
-from trio_stomp.cluster._audit import digest_at
 from trio_stomp.cluster._commit_log import CommitLog
 from trio_stomp.cluster._dial import Contact
 from trio_stomp.cluster._engine import ClusterNames, open_log
 from trio_stomp.cluster._gate import Gate
-from trio_stomp.cluster._local_state import LocalState
+from trio_stomp.cluster._local_state import LocalState, digest_at
 from trio_stomp.cluster._orders import (
     ANSWERS_S,
     DRAINING,

@@ -8,10 +8,10 @@ Does not handle: the meaning of options (their own floors), or the command line 
 """
 
 from trio_stomp.config._acl_file import read_acl_file as read_acl_file
-from trio_stomp.config._environment import CONFIG_VARIABLE as CONFIG_VARIABLE
-from trio_stomp.config._environment import variable_of as variable_of
+from trio_stomp.config._layers import CONFIG_VARIABLE as CONFIG_VARIABLE
 from trio_stomp.config._layers import Configuration as Configuration
 from trio_stomp.config._layers import load as load
+from trio_stomp.config._layers import variable_of as variable_of
 from trio_stomp.config._live import Change as Change
 from trio_stomp.config._live import adopt as adopt
 from trio_stomp.config._live import changes as changes

@@ -10,10 +10,9 @@ import trio
 from attrs import define, field
 
 from trio_stomp.base import noop
-from trio_stomp.nats._address import NatsOptions
+from trio_stomp.nats._address import NatsOptions, Servers
 from trio_stomp.nats._errors import Disconnected, NoAnswer, NoResponders, OutgoingFull
 from trio_stomp.nats._link import Link, open_link
-from trio_stomp.nats._servers import Servers
 from trio_stomp.nats.codec import (
     Message,
     NatsError,

@@ -29,10 +29,9 @@ def make(name: str) -> Target:
         "store/streams/_recovery.py",
         "store/streams/_format.py",
         "store/streams/_segment.py",
-        "store/streams/_directory.py",
+        "store/streams/_log.py",
         "store/streams/_damage.py",
         "store/streams/_index.py",
-        "store/streams/_packing.py",
     )
     words = [bytes([kind, file, 0, 0, 0]) for kind in range(10) for file in range(4)]
     return Target(name, run, files, damage.generate, (*words, bytes(5), b"\xff" * 5), 80)

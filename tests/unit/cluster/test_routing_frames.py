@@ -6,7 +6,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from trio_stomp.cluster.routing._cumulative import Cumulative
 from trio_stomp.cluster.routing._frames import (
     FrameCutter,
     Piece,
@@ -17,6 +16,7 @@ from trio_stomp.cluster.routing._frames import (
     receipt_id,
 )
 from trio_stomp.cluster.routing._placement import Placement
+from trio_stomp.cluster.routing._route import Cumulative
 from trio_stomp.frames import (
     V1_0,
     V1_1,

@@ -16,8 +16,7 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 from tests.support.cluster import FakeLog, Node
 from tests.support.stores import ignore
 from trio_stomp.cluster import LocalState, LogEntry, ReplicatedStore
-from trio_stomp.cluster._audit import digest_at
-from trio_stomp.cluster._local_state import Unfit
+from trio_stomp.cluster._local_state import Unfit, digest_at
 from trio_stomp.cluster._snapshot import (
     Snapshot,
     find_snapshot,

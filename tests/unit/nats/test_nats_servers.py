@@ -5,7 +5,7 @@ import random
 import pytest
 
 from trio_stomp.nats import Address, NatsError, parse_address
-from trio_stomp.nats._servers import MAX_LEARNED, Servers
+from trio_stomp.nats._address import MAX_LEARNED, Servers
 
 LIKE = Address("x", 1, is_tls=True, login="joe", passcode="secret")
 

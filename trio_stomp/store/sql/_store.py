@@ -28,8 +28,15 @@ from trio_stomp.store._records import Turn
 from trio_stomp.store._runs import page_of, streamed_of
 from trio_stomp.store.sql._database import Database, explained, open_database
 from trio_stomp.store.sql._read import read, read_stream, recover, written_at
-from trio_stomp.store.sql._state import claim, last_commit, prepare, touch
-from trio_stomp.store.sql._write import StreamEntry, Written, write
+from trio_stomp.store.sql._write import (
+    StreamEntry,
+    Written,
+    claim,
+    last_commit,
+    prepare,
+    touch,
+    write,
+)
 
 APPENDS_A_MEASURE = 1000
 """Appends between two queries of the database's size."""
