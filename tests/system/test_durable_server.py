@@ -33,8 +33,7 @@ from tests.support.gated_store import GatedStore, eventually
 from trio_stomp import Settings, serve
 from trio_stomp.base import noop
 from trio_stomp.cli._arguments import parse
-from trio_stomp.startup._starting import Starting
-from trio_stomp.startup._storage import open_store
+from trio_stomp.startup._starting import Starting, open_store
 from trio_stomp.store import (
     JournalOptions,
     JournalStore,

@@ -13,9 +13,9 @@ from trio_stomp.web._pieces import in_one as in_one
 from trio_stomp.web._query import LIST_BYTES as LIST_BYTES
 from trio_stomp.web._query import MORE as MORE
 from trio_stomp.web._query import Number as Number
-from trio_stomp.web._routes import respond as respond
 from trio_stomp.web._site import Page as Page
 from trio_stomp.web._site import Site as Site
+from trio_stomp.web._site import respond as respond
 from trio_stomp.web.management import PAGES as PAGES
 from trio_stomp.web.management import Core as Core
 from trio_stomp.web.management import add_interface as add_interface

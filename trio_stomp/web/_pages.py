@@ -12,7 +12,7 @@ from trio_stomp.web._site import Page, Site
 if TYPE_CHECKING:
     from trio_stomp.diag import Figures
     from trio_stomp.server import Server
-    from trio_stomp.web._node_metrics import Owned
+    from trio_stomp.web._metrics import Owned
 
 _NO_LIBRARY = (
     "/metrics needs prometheus-client on the broker's side: pip install prometheus-client\n"
@@ -48,8 +48,7 @@ def add_node_metrics(
       owned: Returns the brokers of the partitions that the node owns at the moment.
     """
     try:
-        from trio_stomp.web._metrics import BrokerCollector, Metrics
-        from trio_stomp.web._node_metrics import NodeCollector
+        from trio_stomp.web._metrics import BrokerCollector, Metrics, NodeCollector
     except ImportError:
         return  # the page says what is missing
     router = BrokerCollector(server, figures, options.metrics_destinations)

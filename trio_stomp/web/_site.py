@@ -1,4 +1,7 @@
-"""The pages of the port, by path. Those with figures need a right, mostly that to monitor."""
+"""The pages of the port by path, and the answers to other requests that are no upgrades.
+
+Pages with figures need a right, mostly that to monitor.
+"""
 
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
@@ -8,9 +11,8 @@ from attrs import define, field, frozen
 from trio_stomp.base import ANONYMOUS, Identity, Pieces
 from trio_stomp.broker import Action
 from trio_stomp.server import API
-from trio_stomp.transport import HttpError, HttpRequest
+from trio_stomp.transport import UPGRADE_REQUIRED_HEADERS, HttpError, HttpRequest, encode_response
 from trio_stomp.web._pieces import in_one
-from trio_stomp.web._routes import refuse_method, respond
 from trio_stomp.web._static import read_files
 
 if TYPE_CHECKING:
@@ -22,6 +24,16 @@ Rights = Sequence[tuple[Action, str]]
 WATCH: Rights = ((Action.MONITOR, "DIAG"),)
 PAGE_METHODS = ("GET", "HEAD")
 ADMIN: Rights = ((Action.ADMIN, "DIAG"),)
+
+# Common WebSocket paths: RabbitMQ's /ws, ActiveMQ's /stomp and the last segment of SockJS. The
+# upgrade is accepted on any path (only /…/{server}/{session}/websocket may be SockJS); these only
+# determine the answer to a plain GET.
+WEBSOCKET_PATHS = frozenset({"/ws", "/stomp"})
+WEBSOCKET_SUFFIX = "/websocket"
+
+LIVE = "/livez"
+HEALTH_PATHS = frozenset({LIVE, "/readyz"})
+_NOT_KEPT = (("Cache-Control", "no-store"),)
 
 
 @frozen
@@ -98,3 +110,37 @@ class Site:
         if request.method not in PAGE_METHODS:
             return refuse_method(request)
         return (yield from page.answer(request, identity))
+
+
+def respond(request: HttpRequest, *, unready: str = "") -> bytes:
+    """Return the answer to a request that is neither an upgrade to WebSocket nor for a page.
+
+    Args:
+      request: The request.
+      unready: Why the broker should get no clients now; "" = it is ready.
+    """
+    path = request.path
+    is_websocket_path = path in WEBSOCKET_PATHS or path.endswith(WEBSOCKET_SUFFIX)
+    if path not in HEALTH_PATHS and not is_websocket_path:
+        return _answer(request, 404, "Nothing is here. The dashboard is at /\n")
+    if request.method not in ("GET", "HEAD"):
+        return refuse_method(request)
+    if is_websocket_path:
+        text = "STOMP over WebSocket is spoken here: connect with a WebSocket client.\n"
+        return _answer(request, 426, text, UPGRADE_REQUIRED_HEADERS)
+    if path == LIVE or not unready:
+        return _answer(request, 200, "ok\n", _NOT_KEPT)
+    return _answer(request, 503, f"{unready}\n", _NOT_KEPT)
+
+
+def refuse_method(request: HttpRequest) -> bytes:
+    """Return the answer to an unsupported method."""
+    text = "Only GET and HEAD are answered here.\n"
+    return _answer(request, 405, text, (("Allow", "GET, HEAD"),))
+
+
+def _answer(
+    request: HttpRequest, status: int, text: str, headers: tuple[tuple[str, str], ...] = ()
+) -> bytes:
+    body = text.encode(errors="replace")
+    return encode_response(status, headers, body, head_only=request.method == "HEAD")

@@ -29,8 +29,7 @@ from trio_stomp.diag import Figures, Reporter
 from trio_stomp.diag._figures import summed
 from trio_stomp.frames import SEND, Head
 from trio_stomp.web import WebOptions
-from trio_stomp.web._queue_figures import QueueCount
-from trio_stomp.web._ranking import OTHER, Counts, Ranking
+from trio_stomp.web._ranking import OTHER, Counts, QueueCount, Ranking
 
 ROOT = Path(__file__).parents[3]
 DASHBOARD = ROOT / "conf" / "grafana-dashboard.json"

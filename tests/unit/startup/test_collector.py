@@ -9,7 +9,7 @@ import pytest
 from tests.support.fakes import TCP, open_dial
 from tests.support.share_fakes import Clocked
 from trio_stomp.broker.queues._wildcard_queues import MANY_QUEUES
-from trio_stomp.startup._collector import collect_young, young_generation
+from trio_stomp.startup._serve import collect_young, young_generation
 
 
 @pytest.fixture

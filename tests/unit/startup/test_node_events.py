@@ -9,7 +9,7 @@ from attrs import define, field
 
 from trio_stomp.broker import BrokerEvent
 from trio_stomp.nats import Disconnected
-from trio_stomp.startup._node_events import NodeEvents, parse_events
+from trio_stomp.startup._partitions import NodeEvents, parse_events
 
 
 @define
