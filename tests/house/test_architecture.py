@@ -113,8 +113,32 @@ MAX_CIRCLE = 2
 MAX_POSITIONAL = 5
 OF_COLUMNS = {"pack", "pack_into", "select", "agg", "Table"}
 """Functions that take a value for each column, of ``struct``, SQL and Spark."""
-MAX_FILE_LINES = 500
+MAX_FILE_LINES = 700
 MAX_FUNCTION_LINES = 60
+
+# A module below this size that only one module beside it imports is a section of that module.
+MAX_SECTION_LINES = 100
+# Members of a kind: one of several like modules, by folder.
+KINDS = {
+    "cli/commands/_manage": {"_cancel", "_change", "_definitions", "_explain", "_history"},
+    "client/loops": {"_trio"},
+    "spark/running": {"_report"},
+}
+ALONE = {
+    "spark/_tables": "what the face gives to users of Spark, whether they want the analysis or not",
+    "spark/reporting/_style": "CSS, which is another language than that of the report",
+}
+"""Other sections that stay modules, and why."""
+# Sections of the core that are still to go back.
+BROKER = {
+    *("broker/_acking", "broker/_receipts", "broker/delivery/_histogram", "broker/delivery/_seen"),
+    *("broker/durability/_failed", "broker/durability/_store_read", "broker/headers/_error_frame"),
+    *("broker/headers/_forged_headers", "broker/managing/_retry", "broker/routing/_idle"),
+    *("broker/routing/_shared_recipients", "broker/sending/_revealing"),
+    *("broker/sending/_send_later", "broker/streams/_store_reads", "broker/subscribing/_kinds"),
+    *("broker/subscribing/_reply_queues", "broker/topics/_catch_up"),
+    "broker/topics/_durable_record",
+}
 
 
 @attrs.frozen
@@ -370,6 +394,36 @@ def reached(arrows: dict[str, set[str]], name: str) -> set[str]:
 def test_circles_of_imports_are_small() -> None:
     large = [circle for circle in circles() if len(circle) > MAX_CIRCLE]
     assert not large, show([" ".join(circle) for circle in large])
+
+
+def sections() -> set[str]:
+    """Return the small modules with exactly one importer, which is in the same folder.
+
+    Faces do not count as importers: they name what a module gives to others.
+    """
+    importers: dict[str, set[str]] = {}
+    for module in MODULES:
+        if not module.path.endswith("__init__.py"):
+            path = module.path.removesuffix(".py")
+            for _, rest in own_imports(module):
+                importers.setdefault("/".join(rest), set()).add(path)
+    return {
+        path
+        for module in MODULES
+        if (path := module.path.removesuffix(".py")) in importers
+        if module.text.count("\n") < MAX_SECTION_LINES
+        if len(found := importers[path] - {path}) == 1
+        if Path(*found).parent == Path(path).parent
+    }
+
+
+def test_no_module_is_a_section_of_its_only_importer() -> None:
+    """A module that is read with its only importer belongs into it, unless there is a reason."""
+    kinds = {f"{folder}/{name}" for folder, names in KINDS.items() for name in names}
+    known = kinds | ALONE.keys() | BROKER
+    assert len(ALONE) <= 12
+    assert sorted(sections() - known) == []
+    assert sorted(known - sections()) == []  # remove these from the tables
 
 
 def test_no_folder_has_many_modules() -> None:

@@ -16,7 +16,7 @@ from trio_stomp.server._inner import InnerServer as InnerServer
 from trio_stomp.server._limits import ServerLimits as ServerLimits
 from trio_stomp.server._server import Diagnostics as Diagnostics
 from trio_stomp.server._server import Server as Server
-from trio_stomp.server._traffic import Traffic as Traffic
+from trio_stomp.server._server import Traffic as Traffic
 from trio_stomp.server.connection import ANSWER_BYTES as ANSWER_BYTES
 from trio_stomp.server.connection import API as API
 from trio_stomp.server.connection import Connection as Connection

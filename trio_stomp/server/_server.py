@@ -11,7 +11,8 @@ of the inbox, then the watchdog.
 import contextvars
 import functools
 import logging
-from collections.abc import Callable, Sequence
+import math
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from typing import TYPE_CHECKING, Protocol, TypeVar
 
@@ -37,13 +38,10 @@ from trio_stomp.server._alarm import Alarm
 from trio_stomp.server._clock import Clock
 from trio_stomp.server._committer import StoreCommitter
 from trio_stomp.server._dispatcher import Dispatcher
-from trio_stomp.server._drain import drain, stopping
 from trio_stomp.server._handle import Entrance, ServerHandle, check_session_id, refuse
 from trio_stomp.server._inner import is_given_back
 from trio_stomp.server._limits import ERROR, ServerLimits
-from trio_stomp.server._periodic import Periodic
-from trio_stomp.server._relief import Relief
-from trio_stomp.server._traffic import Traffic
+from trio_stomp.server._periodic import Periodic, Relief
 from trio_stomp.server._watchdog import Watchdog
 from trio_stomp.server.connection import Connection, ConnectionShared, Pages, WebSocketReads
 from trio_stomp.server.io import Bugs, Control, Inbox, Outbox, OutboxShared
@@ -56,6 +54,11 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 logger = logging.getLogger("trio_stomp")
+
+PACE_S = 0.1
+"""The interval at which a drain ends connections."""
+RETRY_MS = 1000
+"""The advice to clients of a broker that stops."""
 
 
 class Diagnostics(Protocol):
@@ -71,6 +74,43 @@ class Diagnostics(Protocol):
 
     def end_turn(self, now: float) -> None:
         """Publish the events of this turn."""
+
+
+@define(eq=False, repr=False)
+class Traffic:
+    """Sums of the counters of all connections, ended ones included, so that none decreases."""
+
+    opened: dict[str, int] = field(factory=dict)
+    """Connections whose CONNECT was read, by transport (``tcp``, ``tls``, ``ws``, ``wss``)."""
+    frames_in: int = 0
+    frames_out: int = 0
+    """MESSAGEs."""
+    bytes_in: int = 0
+    bytes_out: int = 0
+    heartbeats_missed: int = 0
+
+    def add(self, connection: Connection) -> None:
+        """Add the counters of one connection."""
+        outbox = connection.outbox
+        self.frames_in += connection.frames_in
+        self.frames_out += outbox.frames_out
+        self.bytes_in += connection.bytes_in
+        self.bytes_out += outbox.bytes_out
+        self.heartbeats_missed += connection.heartbeats_missed
+        if connection.is_open:
+            transport = connection.client.transport
+            self.opened[transport] = self.opened.get(transport, 0) + 1
+
+    def copy(self) -> "Traffic":
+        """Return a copy to which more can be added."""
+        return Traffic(
+            dict(self.opened),
+            frames_in=self.frames_in,
+            frames_out=self.frames_out,
+            bytes_in=self.bytes_in,
+            bytes_out=self.bytes_out,
+            heartbeats_missed=self.heartbeats_missed,
+        )
 
 
 @define(eq=False, repr=False)
@@ -470,3 +510,52 @@ class Server:
             ws_hits=self.websocket_reads.hits,
             ws_misses=self.websocket_reads.misses,
         )
+
+
+def stopping(retry_ms: int = RETRY_MS) -> ProtocolError:
+    """Return the error for clients that connect or remain while the broker stops.
+
+    Args:
+      retry_ms: When the client should connect again, here or elsewhere.
+    """
+    return ProtocolError(
+        "shutting-down",
+        "the broker is stopping; connect again later",
+        reason=CloseReason.SHUTTING_DOWN,
+        headers=(("retry-after-ms", str(retry_ms)),),
+    )
+
+
+async def drain(
+    connections: Mapping[Connection, None],
+    duration_s: float,
+    retire: Callable[[Connection], None],
+) -> None:
+    """End connections at an even pace, until ``duration_s`` is over or none is left.
+
+    Ending all at once would flood the broker that takes over with connections.
+
+    Busy clients stay until they are done: those with an open transaction, unacknowledged messages
+    or a backlog.
+
+    Checkpoint: unless ``duration_s`` is 0. Cancel: the other connections stay.
+    """
+    deadline, many = trio.current_time() + duration_s, len(connections)
+    while connections and (left_s := deadline - trio.current_time()) > 0:
+        await trio.sleep(min(PACE_S, left_s))
+        may_stay = many * (left_s - PACE_S) / duration_s
+        idle = [each for each in connections if each.is_open and not _is_busy(each)]
+        for connection in idle[: math.ceil(len(connections) - may_stay)]:
+            retire(connection)
+
+
+def _is_busy(connection: Connection) -> bool:
+    transactions = connection.session.transactions
+    if transactions is not None and transactions.are_open:
+        return True
+    if connection.outbox.waiting_bytes:
+        return True
+    return any(
+        each.consumer is not None and each.consumer.unacked
+        for each in connection.client.subscriptions.values()
+    )

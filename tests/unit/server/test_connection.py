@@ -30,7 +30,7 @@ from trio_stomp.frames import FrameRun, Head
 from trio_stomp.server import Connection
 from trio_stomp.server._admission import REFUSALS_AT_ONCE, Admission
 from trio_stomp.server._limits import ServerLimits
-from trio_stomp.server._relief import Relief
+from trio_stomp.server._periodic import Relief
 from trio_stomp.server.connection._reader import (
     BULK_BYTES,
     FIRST_BYTES,

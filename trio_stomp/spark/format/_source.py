@@ -17,7 +17,7 @@ from pyspark.sql.datasource import (
     DataSourceStreamReader,
     InputPartition,
 )
-from pyspark.sql.pandas.types import from_arrow_schema
+from pyspark.sql.pandas.types import from_arrow_schema, from_arrow_type
 from pyspark.sql.streaming.datasource import ReadLimit, ReadMaxRows, SupportsTriggerAvailableNow
 from pyspark.sql.types import StructType
 
@@ -25,8 +25,8 @@ from trio_stomp.spark._address import DIAG, StreamError
 from trio_stomp.spark._client import Bounds, Following, StreamClient
 from trio_stomp.spark._messages import COLUMNS, CORRUPT, EPOCH, RETENTION, Layout, MessageBuilder
 from trio_stomp.spark._rows import RAW_LAYOUT, RowBuilder
+from trio_stomp.spark._types import type_of
 from trio_stomp.spark.format._format_options import Position, SinkOptions, SourceOptions
-from trio_stomp.spark.format._layout import layout_of
 from trio_stomp.spark.format._writer import StompStreamWriter, StompWriter
 
 Offset = dict[str, str | int]
@@ -282,3 +282,24 @@ class StompStreamReader(
 
 def _now() -> str:
     return datetime.now(UTC).isoformat(timespec="microseconds")
+
+
+def layout_of(schema: StructType, body: str) -> Layout:
+    """Return the layout of a table of a user's stream with this schema.
+
+    Raises:
+      StreamError: a column is unknown, or has another type.
+    """
+    known = {each.name: each.type for each in Layout.of(body).schema}
+    columns = []
+    for field in schema:
+        found, kind = field.dataType.simpleString(), known.get(field.name)
+        if kind is None and body != "json":
+            raise StreamError(
+                f"there is no column {field.name}: with body={body} there are {', '.join(known)};"
+                " with body=json, other columns are fields of the body"
+            )
+        if kind is not None and found != (wanted := from_arrow_type(kind).simpleString()):
+            raise StreamError(f"column {field.name} should be {wanted}, not {found}")
+        columns.append(pa.field(field.name, kind or type_of(found)))
+    return Layout(body, pa.schema(columns))

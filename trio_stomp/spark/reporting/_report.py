@@ -13,18 +13,27 @@ from attrs import define, field
 
 from trio_stomp.base import rounded_size
 from trio_stomp.spark._results import Results
-from trio_stomp.spark._units import each, lasting, ms, share, short
-from trio_stomp.spark.reporting._chart import WIDE, Frame, Series, heat, lanes, lines, stack
+from trio_stomp.spark._units import count, each, lasting, ms, share, short
+from trio_stomp.spark.reporting._chart import WIDE, Bar, Frame, Series, heat, lanes, lines, stack
 from trio_stomp.spark.reporting._figures import change, compared, figures
-from trio_stomp.spark.reporting._findings import Finding, findings, holes, starts
+from trio_stomp.spark.reporting._findings import (
+    BAD,
+    NOTE,
+    WARN,
+    Finding,
+    during,
+    findings,
+    holes,
+    starts,
+)
 from trio_stomp.spark.reporting._style import STYLE
 from trio_stomp.spark.reporting._tables import card, detail_tables
-from trio_stomp.spark.reporting._troubles import troubles
 
 SIGNS = {"bad": "!", "warn": "!", "note": "i", "good": "✓"}
 GRADES = {"bad": "serious", "warn": "warning", "note": "to know", "good": "good"}
 
 Row = dict[str, Any]
+Lane = tuple[str, Sequence[Bar]]
 
 
 def report(results: Results, made_at: datetime) -> str:
@@ -220,6 +229,51 @@ class Section:
             self._line("load", "fds", "file descriptors", 3),
         ]
         yield _plot("Clients", f"most in {each(self.fine.total_seconds())}", self.frame, clients)
+
+
+def troubles(results: Results, holes: Sequence[tuple[datetime, datetime]]) -> list[Lane]:
+    """Return the day in one picture: a lane for each kind of trouble, including empty ones."""
+    restarts = [
+        Bar(at - timedelta(seconds=silent_s), at, f"started {results.clock(at)}", NOTE)
+        for at, silent_s in starts(results)
+    ]
+    silent = [Bar(begin, end, "no statistics", NOTE) for begin, end in holes]
+    return [
+        ("queues nearly full", list(_full(results))),
+        ("consumers behind", list(_behind(results))),
+        ("slow subscribers", list(_readers(results))),
+        ("messages lost", list(_lost(results))),
+        ("restarts, no statistics", [*restarts, *silent]),
+    ]
+
+
+def _full(results: Results) -> Iterator[Bar]:
+    for row in results["episodes"]:
+        # A full prefetch loses nothing: messages wait in the queue.
+        kind = BAD if row["peak_fill"] >= 1 and row["queue"] != "ack" else WARN
+        text = f"{row['queue']} {row['destination']}: {during(row, results)}"
+        yield Bar(row["begin"], row["end"], text, kind)
+
+
+def _behind(results: Results) -> Iterator[Bar]:
+    for row in results["consumers"]:
+        text = f"{row['destination']} {row['verdict']}: "
+        text += during(row, results)
+        yield Bar(row["begin"], row["end"], text, WARN if row["verdict"] == "slow" else BAD)
+
+
+def _readers(results: Results) -> Iterator[Bar]:
+    for row in results["slow_subscribers"]:
+        text = f"{row['user']} {row['destination']}: {count(row['dropped'])} lost"
+        yield Bar(row["begin"], row["end"], text, WARN)
+
+
+def _lost(results: Results) -> Iterator[Bar]:
+    width = timedelta(seconds=results.thresholds.coarse_s)
+    for row in results["drops"]:
+        if row["reason"] != "no-subscriber":
+            text = f"{results.clock(row['bucket'])} {row['reason']}: {count(row['dropped'])}"
+            yield Bar(row["bucket"], row["bucket"] + width, text, BAD)
 
 
 def _hours(results: Results) -> str:
