@@ -14,7 +14,7 @@ from contextlib import suppress
 from functools import partial
 from queue import SimpleQueue
 from types import TracebackType
-from typing import TYPE_CHECKING, Protocol, Self
+from typing import TYPE_CHECKING, Self
 
 import outcome
 import trio
@@ -24,7 +24,7 @@ from trio_stomp.server.io import STORE, Bugs
 from trio_stomp.store import StoreBroken, StoreError, append_sound, shape_of
 
 if TYPE_CHECKING:
-    from trio_stomp.broker import Client, Log, Retention, StoreRead
+    from trio_stomp.broker import Broker, Client, Retention, StoreRead
     from trio_stomp.store import LeftOut, Store, StreamState, Turn
 
     Job = tuple[trio.lowlevel.Task, Sequence[Turn], int]
@@ -52,40 +52,6 @@ MAX_GROUP_TURNS = 4096
 """Maximum number of turns in one append."""
 
 Answer = Callable[[float], None]
-
-
-class StreamsHost(Protocol):
-    """The part of the server that keeps streams within their bounds."""
-
-    def retentions(self, now: float) -> "list[Retention]":
-        """Return the retention limits of all stored streams."""
-
-    def retain(self, name: str, state: "StreamState", before: int) -> None:
-        """Take the state of a stream. Messages before an offset may be removed."""
-
-
-class CommitterHost(Protocol):
-    """The part of the core that receives the store's answers, called in turns of the dispatcher."""
-
-    @property
-    def log(self) -> "Log | None":
-        """Return the log that the core writes to."""
-
-    @property
-    def streams(self) -> StreamsHost:
-        """The core's streams."""
-
-    def committed(self, number: int, now: float, left_out: "Sequence[LeftOut]" = ()) -> None:
-        """Publish everything up to a commit number, now that it is stored, except ``left_out``."""
-
-    def uncommitted(self, error: str, now: float) -> None:
-        """Withdraw everything handed to the store since the last commit."""
-
-    def refuse_durable(self, error: str, doubt: str, now: float) -> None:
-        """Accept no durable messages until the store answers."""
-
-    def note_capacity(self, limit_bytes: int) -> None:
-        """Set the maximum number of message bytes in the store, or 0 if unknown."""
 
 
 @define(eq=False, repr=False)
@@ -162,13 +128,13 @@ class StoreCommitter:
     Args:
       store: The recovered store. Nobody else appends to it.
       commit: Its last commit number.
-      host: Receives the answers.
+      host: The core, which receives the answers in turns of the dispatcher.
       call_soon: Schedules an answer for the dispatcher's next turn.
     """
 
     store: "Store"
     commit: int
-    host: CommitterHost
+    host: "Broker"
     call_soon: Callable[[Answer], None]
     bugs: Bugs = field(factory=Bugs, kw_only=True)
     is_silent: Callable[[], bool] | None = None

@@ -7,6 +7,7 @@ import logging
 import struct
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
+from typing import cast
 
 import pytest
 import trio
@@ -14,7 +15,7 @@ from attrs import define, field
 from trio.testing import MockClock, wait_all_tasks_blocked
 
 from tests.support.gated_store import GatedStore, eventually
-from trio_stomp.broker import Log, Retention, StoreRead
+from trio_stomp.broker import Broker, Log, Retention, StoreRead
 from trio_stomp.server._committer import (
     IN_DOUBT,
     MEASURE_S,
@@ -71,7 +72,8 @@ class Host:
     calls: list[Callable[[float], None]] = field(factory=list)
 
     def __attrs_post_init__(self) -> None:
-        self.committer = StoreCommitter(self.store, self.log.committed, self, self.call_soon)
+        core = cast("Broker", self)
+        self.committer = StoreCommitter(self.store, self.log.committed, core, self.call_soon)
 
     def committed(self, number: int, now: float, left_out: Sequence[LeftOut] = ()) -> None:
         self.log.commit(number, now)

@@ -1,7 +1,7 @@
 """The objects shared by the connections of a broker."""
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING
 
 import trio
 from attrs import define, field
@@ -11,22 +11,15 @@ from trio_stomp.server._watchdog import Watchdog
 from trio_stomp.server.connection._web_pages import Pages
 from trio_stomp.server.connection._web_share import WebShare
 from trio_stomp.server.io import Bugs, Inbox, Outbox
-from trio_stomp.transport import TlsBox, WebSocketCodec
 
 if TYPE_CHECKING:
     from trio_stomp.broker import AccessRules, Client, MemoryBudget
     from trio_stomp.security import Authenticator
+    from trio_stomp.server.connection._link import Link
+    from trio_stomp.transport import TlsBox
 
 DISCONNECTS_AT_ONCE = 32
 """Maximum number of disconnects that queue for the inbox."""
-
-
-class FrameHolder(Protocol):
-    """A connection with an incomplete frame."""
-
-    @property
-    def websocket(self) -> WebSocketCodec | None:
-        """The codec of its WebSocket, if it is one."""
 
 
 @define(eq=False, repr=False)
@@ -74,7 +67,7 @@ class ConnectionShared:
     websocket_reads: WebSocketReads
     held_bytes: int = 0
     """Bytes of incomplete frames, over all connections."""
-    holding: set[FrameHolder] = field(factory=set)
+    holding: "set[Link]" = field(factory=set)
     """The connections that hold incomplete frames."""
     active_connections: int = 0
     """Open connections that have sent something."""
