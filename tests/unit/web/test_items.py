@@ -19,10 +19,14 @@ class Reader:
     def __init__(self, memory: MemoryBudget) -> None:
         self.memory, self.parts, self.charged = memory, list[bytes](), list[int]()
 
-    async def send(self, data: bytes) -> None:
+    async def __call__(self, data: bytes) -> None:
         await trio.lowlevel.checkpoint()
         self.parts.append(data)
         self.charged.append(self.memory.used_bytes)
+
+    def hold(self, size: int) -> None:
+        """Implement ``Send.hold``: these answers are made here."""
+        raise NotImplementedError
 
     def answer(self) -> Any:
         return json.loads(b"".join(self.parts).partition(b"\r\n\r\n")[2])
@@ -31,7 +35,7 @@ class Reader:
 async def answered(*bodies: bytes, shown: int = 16 * BODY_BYTES, header: str = "") -> Reader:
     memory = MemoryBudget()
     reader = Reader(memory)
-    items, answering = Items("found", memory, shown), Answering(reader.send)
+    items, answering = Items("found", memory, shown), Answering(reader)
     for number, body in enumerate(bodies):
         items.take({"number": number, "headers": {"h": header} if header else {}}, body)
         await items.write(answering)
