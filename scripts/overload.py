@@ -22,9 +22,9 @@ with little traffic measure its latency. The promises that are checked:
 
 The others are attacks (``--scenario attacks`` = all of them): one client sends frames that the
 limits allow, to delay all others. The ping-pong of another client each 50 ms and a health probe are
-measured before and meanwhile. The promises that are checked: no turn of the event loop takes more
-than 10 ms of processor time; the ping-pong waits at most 200 ms, and 100 ms in 99 of 100, counted
-in processor time of the broker; ``/livez`` answers within 1 s; RSS as above.
+measured before and meanwhile. The promises that are checked: the ping-pong waits at most 200 ms,
+and 100 ms in 99 of 100, counted in processor time of the broker; ``/livez`` answers within 1 s; RSS
+as above. The longest turn of the event loop is only shown.
 
     wildcards    180 subscriptions to all of 60,000 queues, in one write
     selectors    1,000 selectors of eight LIKEs, and a message with a header of 16,000 characters

@@ -26,10 +26,10 @@ PACKAGE = f"{Path(trio_stomp.__file__).parent}/"
 NOT_THE_BROKER = tuple(PACKAGE + name for name in ("client/", "testing/"))
 """The code of the links' other ends."""
 BARS = {
-    "SEND-topic": (108, 45),
-    "SEND-queue": (146, 51),
-    "ACK": (105, 42),
-    "SUBSCRIBE": (182, 71),
+    "SEND-topic": (105, 44),
+    "SEND-queue": (146, 50),
+    "ACK": (104, 41),
+    "SUBSCRIBE": (182, 70),
 }
 """The most functions and files of a way. They fall."""
 WARM = 8

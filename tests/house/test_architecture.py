@@ -131,10 +131,10 @@ ALONE = {
 """Other sections that stay modules, and why."""
 # Sections of the core that are still to go back.
 BROKER = {
-    *("broker/_acking", "broker/_receipts", "broker/delivery/_histogram", "broker/delivery/_seen"),
+    *("broker/_receipts", "broker/delivery/_histogram", "broker/delivery/_seen"),
     *("broker/durability/_failed", "broker/durability/_store_read", "broker/headers/_error_frame"),
     *("broker/headers/_forged_headers", "broker/managing/_retry", "broker/routing/_idle"),
-    *("broker/routing/_shared_recipients", "broker/sending/_revealing"),
+    "broker/routing/_shared_recipients",
     *("broker/sending/_send_later", "broker/streams/_store_reads", "broker/subscribing/_kinds"),
     *("broker/subscribing/_reply_queues", "broker/topics/_catch_up"),
     "broker/topics/_durable_record",

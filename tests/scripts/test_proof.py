@@ -325,7 +325,6 @@ class TestAttacks:
     @pytest.mark.parametrize(
         ("figure", "value", "promise"),
         [
-            ("turn_s", 0.0101, "longest turn"),
             ("ping", {"cpu_p99": 0.101, "cpu_longest": 0.2}, "ping-pong, 99 of 100"),
             ("ping", {"cpu_p99": 0.001, "cpu_longest": 0.201}, "ping-pong, longest"),
             ("livez", {"longest": 1.1}, "/livez"),

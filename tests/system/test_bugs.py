@@ -146,10 +146,10 @@ async def test_a_bug_in_the_input_of_one_client_ends_it_and_logs_the_shape(
 ) -> None:
     send = Broker._send
 
-    def fails(broker: Any, client: Any, run: Any, received_at: float, now: float) -> Any:
-        if run.head.destination == Q:
+    def fails(broker: Any, client: Any, events: Any, index: int, *times: float) -> Any:
+        if events[index].head.destination == Q:
             raise KeyError("a bug")
-        return send(broker, client, run, received_at, now)
+        return send(broker, client, events, index, *times)
 
     monkeypatch.setattr(Broker, "_send", fails)
     async with served() as made:

@@ -44,11 +44,8 @@ from trio_stomp.broker.routing import (
     BrokerEvents,
     Destinations,
     FanOut,
-    FanOutInPieces,
-    Lines,
     PolicyBook,
     Quotas,
-    SelectorEvaluator,
 )
 from trio_stomp.broker.rules import AccessRules
 from trio_stomp.broker.selectors import SelectorCompiler
@@ -56,7 +53,6 @@ from trio_stomp.broker.sending import (
     DueSender,
     Duplicates,
     LeftoverRequests,
-    Postponed,
     Publisher,
     QueueSender,
     Scheduler,
@@ -129,7 +125,6 @@ class BrokerAssembly:
     leaving: Leaving = field(init=False)
     answers: DiagRequests = field(init=False)
     publisher: Publisher = field(init=False)
-    lines: Lines = field(init=False)
     committer: TransactionCommitter = field(init=False)
     scheduler: Scheduler = field(init=False)
     leftovers: LeftoverRequests = field(init=False)
@@ -392,14 +387,13 @@ class BrokerAssembly:
             clients=self.clients,
             destinations=self.destinations,
         )
-        self.lines = Lines(self.turns, self.memory, self.destinations)
-        in_pieces = FanOutInPieces(self.fan_out, self.lines, self.destinations)
         to_topics = TopicSender(
-            self.fan_out,
-            in_pieces=in_pieces,
+            self.destinations,
+            fan_out=self.fan_out,
             last_values=self.last_values,
             streams=self.streams,
             stale=self.stale,
+            turns=self.turns,
             answer=self.answers.to_topic,
             check=self.answers.check,
             log=self.log,
@@ -412,14 +406,11 @@ class BrokerAssembly:
             fan_out=self.fan_out,
             to_topics=to_topics,
             to_queues=QueueSender(self.queues, self.overflow),
-            postponed=Postponed(self.memory, self.destinations, self.lines, to_topics),
             temporary=temporary,
             authorizer=self.authorizer,
             duplicates=self.duplicates,
             forwards=self.forwards,
-            selector_evaluator=SelectorEvaluator(self.turns),
-            lines=self.lines,
-            in_pieces=in_pieces,
+            turns=self.turns,
             log=self.log,
             wall=self.wall,
         )
@@ -434,7 +425,7 @@ class BrokerAssembly:
             self.memory,
             timers=self.timers,
             overflow=self.overflow,
-            sender=DueSender(self.publisher, self.committer),
+            sender=DueSender(self.publisher),
             authorizer=self.authorizer,
             dialect=self.dialect,
             policies=self.policies,

@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING
 from attrs import define, field
 
 from trio_stomp.base import CloseReason, Identity, ProtocolError, Quota, RemoteError, noop
-from trio_stomp.broker._acking import Acking
 from trio_stomp.broker._assembly import BrokerAssembly
 from trio_stomp.broker._configuration import configuring
 from trio_stomp.broker._deferred import ROOM_S
@@ -21,6 +20,7 @@ from trio_stomp.broker._receipts import Receipts
 from trio_stomp.broker._sessions import Sessions
 from trio_stomp.broker._statistics import Statistics, statistics
 from trio_stomp.broker.delivery import (
+    LIMIT_S,
     NEVER,
     PUMP_S,
     SHARE_S,
@@ -33,8 +33,10 @@ from trio_stomp.broker.delivery import (
 )
 from trio_stomp.broker.explain import Explainer, Monitor, Tracer
 from trio_stomp.broker.headers import add_origin, error_frame, receipt_of
+from trio_stomp.broker.names import Kind
 from trio_stomp.broker.queues import Consumer, QueueFull
-from trio_stomp.broker.routing import Begun, Giving, MustCommit, PolicyBook
+from trio_stomp.broker.routing import PolicyBook, too_many_subscribers
+from trio_stomp.broker.sending import SendContext
 from trio_stomp.broker.subscribing import LOST
 from trio_stomp.frames import FrameRun, Head
 from trio_stomp.protocol import (
@@ -68,7 +70,6 @@ class Broker(BrokerAssembly):
 
     durability: SendOrder = field(init=False)
     receipts: Receipts = field(init=False)
-    acking: Acking = field(init=False)
     sessions: Sessions = field(init=False)
     explainer: Explainer = field(init=False)
     tracer: Tracer = field(init=False)
@@ -89,9 +90,8 @@ class Broker(BrokerAssembly):
             events=self.events,
             authorizer=self.authorizer,
         )
-        self.durability = SendOrder(self.log, self.publisher, self)
-        self.receipts = Receipts(self.durability)
-        self.acking = Acking(self.acknowledger, self.event_history, self.durability, self.log)
+        self.durability = SendOrder(self.log, self.publisher, self, self.turns)
+        self.receipts = Receipts(self.durability, self.event_history)
         self.explainer = Explainer(
             self.event_history,
             boot=self.boot,
@@ -148,21 +148,15 @@ class Broker(BrokerAssembly):
                 return
             try:
                 if type(event) is FrameRun:
-                    rest = self._send(client, event, received_at, now)
-                    if rest is not None:
-                        self.overflow.wait(client, rest.bodies[0])
-                        self.hold(client, [rest, *events[index + 1 :]], received_at)
+                    if not self._send(client, events, index, received_at, now):
                         return
                 elif type(event) is Acked:
                     event = self.acknowledger.resolve(client, event)
-                    if self.acknowledger.is_large(client, event):
-                        acking, following = self.acking.begin(
-                            client, event, events[index + 1 :], now
-                        )
-                        self.wait_turn(client, acking, following, received_at)
-                        return
                     is_stored, without = self.acknowledger.apply(client, event, now)
-                    self.acking.answer(client, event, is_stored=is_stored, without=without)
+                    self.receipts.of_acks(client, event, is_stored=is_stored, without=without)
+                elif type(event) is Committed and not self._affords(client, event):
+                    self.wait_turn(client, iter(()), events[index:], received_at)
+                    return
                 else:
                     work = self._apply_rare(client, event, now)
                     if work is not None and not self.turns.finishes(work):
@@ -171,15 +165,8 @@ class Broker(BrokerAssembly):
             except NotYet as later:
                 self.wait_turn(client, later.work, events[index:], received_at)
                 return
-            except Begun as begun:
-                work = self._giving(client, event, begun.giving)
-                if not self.turns.finishes(work):
-                    self.wait_turn(client, work, events[index + 1 :], received_at)
-                    return
-            except MustCommit as must:
-                self._send_whole(client, events[index:], received_at, now, is_of_one=must.is_long)
-                return
             except RemoteError as error:
+                self._end_excess(now)
                 self.destinations.forget_new()
                 add_origin(error, event)
                 if client.awaited and self.durability.is_awaited(client):
@@ -217,12 +204,17 @@ class Broker(BrokerAssembly):
         present = {**self.clients, **self.overflow.blocked}  # operators' SENDs may wait, too
         self.turns.start(self.authorizer.judging(rules, present, is_known, self), now)
 
-    def end_turn(self, now: float) -> None:
-        """Resume waiting clients, and hand out messages of queues, while there is time."""
+    def end_turn(self, now: float, *, is_last: bool = True) -> None:
+        """Resume waiting clients, and hand out messages of queues, while there is time.
+
+        Args:
+          now: Seconds of the broker's clock.
+          is_last: All input that has come was applied, so that a dear event may be done.
+        """
         self.event_history.now = now
         turns, overflow = self.turns, self.overflow
         self.durability.go_on(now)
-        turns.catch_up(self, now)
+        turns.catch_up(self, now, is_last=is_last)
         turns.begin(PUMP_S)
         self.queues.pump(now)
         self._is_cut = False
@@ -378,30 +370,73 @@ class Broker(BrokerAssembly):
     # SEND.
 
     def _send(
-        self, client: Client, run: FrameRun, received_at: float, now: float
-    ) -> FrameRun | None:
-        """Send a run with its RECEIPTs. Return the part that must wait for room, or None."""
+        self, client: Client, events: Sequence[Event], index: int, received_at: float, now: float
+    ) -> bool:
+        """Send a run with its RECEIPTs, as far as there is time and room.
+
+        Returns:
+          Whether the client's next events may follow now. Otherwise they are held.
+        """
+        run = events[index]
+        assert isinstance(run, FrameRun)
+        publisher, count = self.publisher, len(run.bodies)
+        if publisher.forwards.is_elsewhere is not None and publisher.is_apart(client, run.head):
+            self._send_apart(client, events[index:], received_at, now)
+            return False
         try:
             if self.log is not None and self.log.refusal:
                 self.durability.check_accepts(self.log, run.head, client.quota)
-            taken, outcome = self.publisher.send(client, run, received_at, now)
+            context = SendContext(client, client.quota, received_at, now)
+            taken, outcome = publisher.send(context, run)
         except QueueFull as error:
             self.receipts.of_run(client, run, error.done, error.outcome)
-            following = (name for count, name in run.receipts if count == error.done + 1)
-            error.receipt_id = next(following, None)
+            names = (name for count, name in run.receipts if count == error.done + 1)
+            error.receipt_id = next(names, None)
             raise
-        if run.receipts:
+        is_waiting = False
+        if publisher.to_topics.answering:
+            answer = partial(self.receipts.of_run, client, run, taken, outcome)
+            work = self._answering(answer)
+            if is_waiting := not self.turns.finishes(work):
+                self.turns.wait(client, work)
+        elif run.receipts:
             self.receipts.of_run(client, run, taken, outcome)
-        if taken == len(run.bodies):
-            return None
-        later = [(count - taken, name) for count, name in run.receipts if count > taken]
-        return FrameRun(run.head, run.bodies[taken:], later)
+        if taken == count and not is_waiting:
+            return True
+        following = events[index + 1 :]
+        if taken < count:
+            later = [(number - taken, name) for number, name in run.receipts if number > taken]
+            following = [FrameRun(run.head, run.bodies[taken:], later), *following]
+            if self._is_to_queue(run.head):
+                self.overflow.wait(client, run.bodies[taken])
+            elif not is_waiting:
+                self.turns.wait(client, iter(()))
+        self.hold(client, following, received_at)
+        return False
 
-    def _giving(self, client: Client, event: Event, giving: Giving) -> Work:
-        """Return the work of a fan-out in pieces, which ends with the RECEIPTs of the run."""
-        assert isinstance(event, FrameRun)
-        giving.on_done = partial(self.receipts.of_run, client, event, len(event.bodies))
-        return giving.pieces()
+    def _affords(self, client: Client, event: Committed) -> bool:
+        """Return whether this turn has time for a COMMIT."""
+        cost_s = self.committer.cost_of(client, event)
+        return not cost_s or self.turns.afford(cost_s) > 0
+
+    def _is_to_queue(self, head: Head) -> bool:
+        """Return whether a SEND has one destination, which is a queue."""
+        name = head.destination or ""
+        destination = self.destinations.find(name)
+        return "," not in name if destination is None else destination.kind is Kind.QUEUE
+
+    def _end_excess(self, now: float) -> None:
+        """End clients whose wildcards close a destination for others."""
+        clients, self.destinations.excess = self.destinations.excess, []
+        for client in dict.fromkeys(clients):
+            if not client.is_refused:
+                self.refuse(client, too_many_subscribers("wildcards", LIMIT_S, LIMIT_S / 2), now)
+
+    def _answering(self, answer: Callable[[], None]) -> Work:
+        """Answer the client's requests to DIAG destinations, and then its SEND or COMMIT."""
+        for rest in self.publisher.to_topics.take_answering():
+            yield from rest
+        answer()
 
     def wait_turn(
         self, client: Client, work: Work, events: Sequence[Event], received_at: float
@@ -429,19 +464,21 @@ class Broker(BrokerAssembly):
             (reason, forgotten), client.farewell = client.farewell, None
             self.forget(client, reason, now, forgotten)
 
-    def _send_whole(
-        self, client: Client, events: Sequence[Event], at: float, now: float, *, is_of_one: bool
+    def _send_apart(
+        self, client: Client, events: Sequence[Event], received_at: float, now: float
     ) -> None:
-        """Do a SEND as a COMMIT, when its sender's earlier frames are stored."""
+        """Do a SEND to several brokers of a cluster as a COMMIT, once earlier frames are stored."""
         run, *following = events
         assert isinstance(run, FrameRun)
         whole = Committed([run], receipt_of(run))
         if self.durability.must_wait(client, whole):
-            self.durability.hold(client, events, at)
+            self.durability.hold(client, events, received_at)
         else:
-            on_done = partial(self.receipts.of_run, client, run, len(run.bodies))
-            work = self.committer.commit(client, whole, now, on_done, is_of_one=is_of_one)
-            self.wait_turn(client, work, following, at)
+            outcome = self.committer.commit(client, whole, now)
+            answer = noop
+            if outcome is not None:
+                answer = partial(self.receipts.of_run, client, run, len(run.bodies), outcome)
+            self.wait_turn(client, self._answering(answer), following, received_at)
 
     # Other events.
 
@@ -451,24 +488,22 @@ class Broker(BrokerAssembly):
             case Opened():
                 self.sessions.open(client, event)
             case Subscribed():
-                subscribe: Callable[[], Work | None]
-                subscribe = partial(self.subscriptions.add, client, event, now)
-                if self.lines.busy:
-                    targets = self.subscriptions.targets(client, event)
-                    subscribe = partial(self.lines.subscribe, targets, subscribe, event.receipt)
-                return subscribe()
+                return self.subscriptions.add(client, event, now)
             case Unsubscribed():
                 return self.unsubscriber.unsubscribe(client, event, now)
             case Received(receipts, head, acked, returned, ignored=ignored):
                 if head is not None and client.rights is not None:
-                    self.publisher.plan(client, head)  # check now; COMMIT checks again
+                    self.publisher.plan(
+                        client, head, client.quota
+                    )  # check now; COMMIT checks again
                 for _, name in receipts:
                     self.receipts.give(client, name, ignored)
                 if acked or returned:
-                    return self.acknowledger.binding(client, acked, returned)
+                    self.acknowledger.bind(client, acked, returned)
             case Committed():
-                on_done = partial(self.receipts.of_commit, client, event)
-                return self.committer.commit(client, event, now, on_done)
+                outcome = self.committer.commit(client, event, now)
+                if outcome is not None:
+                    return self._answering(partial(self.receipts.of_commit, client, event, outcome))
             case Disconnected(receipt):
                 if not self.durability.holds_leaving(client, event):
                     return self.sessions.leave(client, receipt, now)

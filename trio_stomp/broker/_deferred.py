@@ -76,5 +76,5 @@ def _cost_of(events: "Sequence[Event]") -> int:
         elif isinstance(event, Acked):
             cost += sum(map(len, event.ids)) + ITEM_BYTES * len(event.ids)
         elif isinstance(event, Committed):
-            cost += _cost_of(event.actions)
+            cost += event.size or _cost_of(event.actions)
     return cost

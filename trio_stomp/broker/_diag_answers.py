@@ -8,10 +8,9 @@ from attrs import define, field
 
 from trio_stomp.base import ProtocolError, Quota
 from trio_stomp.broker._diag_queries import DiagQueries
-from trio_stomp.broker.delivery import Publication, TakesCensus
-from trio_stomp.broker.headers import NOTHING, matched
+from trio_stomp.broker.delivery import Publication, TakesCensus, Work
 from trio_stomp.broker.names import EXPLAIN, LEFT, TRACE
-from trio_stomp.broker.routing import Destinations, FanOut, OutcomeWork, PiecewiseRun, Share
+from trio_stomp.broker.routing import Destinations, FanOut
 from trio_stomp.broker.sending import read_question
 from trio_stomp.broker.subscribing import Subscriptions
 from trio_stomp.broker.topics import StaleQueue
@@ -72,28 +71,37 @@ class DiagRequests:
             if name == TRACE and is_now:
                 self.trace(text, True)
 
-    def to_topic(self, publication: Publication) -> PiecewiseRun | None:
+    def to_topic(self, publication: Publication) -> Work | None:
         """Answer the messages of a publication to a DIAG destination.
 
         By default, deliver each message to its subscribers with the statistics that its body
         requests, in headers.
 
         Returns:
-          The rest of the work, where answers take long or go to very many.
+          The rest of the work, where answers take long.
         """
         if publication.destination.is_request:
-            return Answering(self, publication, len(publication.destination.subscribers))
+            return self._answering(publication)
         if publication.destination.name == TRACE:
             for body in publication.bodies:
                 with suppress(ProtocolError):  # it was checked when there was somebody to tell
                     self.trace(body.decode(errors="replace"), False)
             return None
         queries = self.queries()
-        if publication.destination.is_large(len(publication.bodies)):
-            return Counting(self, publication, queries)
         for body in publication.bodies:
             self.fan_out.to_all(with_figures(publication, body, queries))
         return None
+
+    def _answering(self, publication: Publication) -> Work:
+        """Answer requests at ``DIAG/explain`` or ``DIAG/left``, one after the other."""
+        answering = self.explain if publication.destination.name == EXPLAIN else self.left
+        for body in publication.bodies:
+            try:
+                answer = yield from answering(body.decode(errors="replace"))
+            except ProtocolError:
+                continue  # an invalid scheduled request: there is no sender to get an ERROR
+            self.reply(publication, answer)
+            yield
 
     def reply(self, publication: Publication, answer: dict[str, object]) -> None:
         """Send an answer to ``reply-to``, or to the subscribers of the request's destination."""
@@ -113,51 +121,6 @@ class DiagRequests:
         destination, end = publication.destination, publication.end
         self.destinations.refresh(destination)
         self.fan_out.to_all(Publication(destination, reply, [text], at, until, end=end))
-
-
-@define(eq=False, repr=False)
-class Answering:
-    """Requests at ``DIAG/explain`` or ``DIAG/left``, answered in pieces. A ``PiecewiseRun``."""
-
-    answers: DiagRequests
-    publication: Publication
-    taken: int
-
-    def pieces(self) -> OutcomeWork:
-        """Answer one request after the other."""
-        answers, is_explain = self.answers, self.publication.destination.name == EXPLAIN
-        answering = answers.explain if is_explain else answers.left
-        for body in self.publication.bodies:
-            try:
-                answer = yield from answering(body.decode(errors="replace"))
-            except ProtocolError:
-                continue  # an invalid scheduled request: there is no sender to get an ERROR
-            answers.reply(self.publication, answer)
-            yield
-        return matched(self.taken)
-
-
-@define(eq=False, repr=False)
-class Counting:
-    """Requests for statistics, answered to many subscribers in pieces. A ``PiecewiseRun``."""
-
-    answers: DiagRequests
-    publication: Publication
-    queries: DiagQueries
-
-    def pieces(self) -> OutcomeWork:
-        """Answer one request after the other."""
-        answers, destination, outcome = self.answers, self.publication.destination, NOTHING
-        for body in self.publication.bodies:
-            share = Share(
-                answers.fan_out,
-                destinations=answers.destinations,
-                publication=with_figures(self.publication, body, self.queries),
-                plain=destination.plain,
-                filtered=destination.filtered,
-            )
-            outcome = yield from share.pieces()
-        return outcome
 
 
 def with_figures(publication: Publication, body: bytes, queries: DiagQueries) -> Publication:

@@ -12,7 +12,7 @@ from typing import Protocol
 from attrs import define
 
 from trio_stomp.base import CloseReason, Quota, RemoteError
-from trio_stomp.broker.delivery import SHARE_S, Client, Work
+from trio_stomp.broker.delivery import SHARE_S, Client, Turns
 from trio_stomp.broker.durability import Callback, Effect, FrameReply, Log, storage_error
 from trio_stomp.broker.sending import Publisher
 from trio_stomp.frames import FrameRun, Head
@@ -31,11 +31,6 @@ class SendOrderHost(Protocol):
     def hold(self, client: Client, events: Sequence[Event], received_at: float) -> None:
         """Hold a client's events, before those already held, and pause reading."""
 
-    def wait_turn(
-        self, client: Client, work: Work, events: Sequence[Event], received_at: float
-    ) -> None:
-        """Continue a client's ``work``, and then its ``events``, in later turns."""
-
     def unblock(self, client: Client, now: float) -> None:
         """Apply a client's held events."""
 
@@ -52,6 +47,7 @@ class SendOrder:
     log: Log | None
     publisher: Publisher
     host: SendOrderHost
+    turns: Turns
     _has_seen: bool = False
     """Effects were already carried out in this turn."""
 
@@ -63,8 +59,6 @@ class SendOrder:
         """Return whether an event must wait for its client's earlier frames."""
         log = self.log
         if log is None or not log.is_awaited_by(client):
-            if self.publisher.lines.has(client):
-                return True  # stored, but still waiting in a topic's line
             client.awaited = 0
             return False
         if type(event) is FrameRun:
@@ -79,12 +73,8 @@ class SendOrder:
     def hold(self, client: Client, events: Sequence[Event], received_at: float) -> None:
         """Hold events until their client's earlier frames are stored and visible."""
         assert self.log is not None
-        if self.log.is_awaited_by(client):
-            self.log.waiting[client] = None
-            self.host.hold(client, events, received_at)
-        else:
-            work = self.publisher.lines.until_sent(client)
-            self.host.wait_turn(client, work, events, received_at)
+        self.log.waiting[client] = None
+        self.host.hold(client, events, received_at)
 
     def holds_leaving(self, client: Client, event: Disconnected) -> bool:
         """Hold a DISCONNECT with a RECEIPT until ACKs are stored. Return False if it need not."""
@@ -113,9 +103,9 @@ class SendOrder:
         assert self.log is not None
         for record, flaw in left_out:
             self.log.refuse(record, now, partial(self._end_losers, flaw))
-        turns, self._has_seen = self.publisher.lines.turns, True
-        turns.begin(SHARE_S)
-        self.log.commit(number, now, turns.is_over)
+        self._has_seen = True
+        self.turns.begin(SHARE_S)
+        self.log.commit(number, now, self.turns.is_over)
         self._go_on(self.log, now)
 
     @property
@@ -128,12 +118,10 @@ class SendOrder:
         log, has_seen, self._has_seen = self.log, self._has_seen, False
         if log is None:
             return
-        log.begin_turn()
         if has_seen or not log.has_more:
             return
-        turns = self.publisher.lines.turns
-        turns.begin(SHARE_S)
-        log.go_on(now, turns.is_over)
+        self.turns.begin(SHARE_S)
+        log.go_on(now, self.turns.is_over)
         self._go_on(log, now)
 
     def uncommitted(self, error: str, now: float) -> None:

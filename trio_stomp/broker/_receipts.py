@@ -1,12 +1,14 @@
 """RECEIPTs."""
 
+from collections.abc import Sequence
+
 from attrs import define
 
 from trio_stomp.broker._ordering import SendOrder
-from trio_stomp.broker.delivery import Client
+from trio_stomp.broker.delivery import Client, EventHistory
 from trio_stomp.broker.headers import SendOutcome
 from trio_stomp.frames import FrameRun, encode_receipt
-from trio_stomp.protocol import Committed
+from trio_stomp.protocol import Acked, Committed
 
 
 @define(eq=False, repr=False)
@@ -14,6 +16,7 @@ class Receipts:
     """Sends the RECEIPTs of frames."""
 
     durability: SendOrder
+    event_history: EventHistory
 
     def give(self, client: Client, name: bytes, lines: bytes = b"") -> None:
         """Send a RECEIPT, after the client's earlier frames are stored.
@@ -50,3 +53,22 @@ class Receipts:
             if isinstance(action, FrameRun):
                 for _, name in action.receipts:
                     self.give(client, name)
+
+    def of_acks(
+        self, client: Client, event: Acked, *, is_stored: bool, without: Sequence[int]
+    ) -> None:
+        """Send the RECEIPTs of ACKs or NACKs that were applied, as soon as they are stored.
+
+        Args:
+          client: The sender.
+          event: The ACKs or NACKs.
+          is_stored: Whether a message in the store is concerned.
+          without: The numbers in the run, from 1, of those without effect, whose RECEIPTs say so.
+        """
+        if is_stored and self.durability.log is not None:
+            client.acked = self.durability.log.turn
+        if self.event_history.is_recording:
+            self.event_history.acknowledged(client, event)
+        for number, name in event.receipts:
+            lines = b"ignored:%b\n" % event.header.encode() if number in without else b""
+            self.durability.reply(client, encode_receipt(name, lines), name)

@@ -89,11 +89,15 @@ class Received:
 
 @value
 class Committed:
-    """COMMIT, with actions that are applied in order, all or none. Receipts follow at the end."""
+    """COMMIT, with actions that are applied in order, all or none. Receipts follow at the end.
+
+    ``size`` is what the transaction was charged, in bytes.
+    """
 
     actions: Sequence[FrameRun | Acked]
     receipt: bytes | None
     transaction: str = ""
+    size: int = 0
 
 
 @value

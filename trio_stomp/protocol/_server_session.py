@@ -272,7 +272,9 @@ class ServerSession:
 
     def _commit(self, frame: Frame) -> Event:
         transaction = needed(frame, "transaction", self.version)
-        return Committed(self._transactions().take(transaction), frame.receipt, transaction)
+        transactions, receipt = self._transactions(), frame.receipt
+        size = transactions.size_of(transaction)
+        return Committed(transactions.take(transaction), receipt, transaction, size)
 
     def _abort(self, frame: Frame) -> Event:
         transaction = needed(frame, "transaction", self.version)

@@ -98,6 +98,14 @@ class Transactions:
         transaction.count += len(bodies)
         transaction.size += size
 
+    def size_of(self, name: str) -> int:
+        """Return the bytes that a transaction is charged.
+
+        Raises:
+          ProtocolError: there is no such transaction (T03).
+        """
+        return self._find(name).size
+
     def take(self, name: str) -> list[Action]:
         """End a transaction, and return its actions in order (T10).
 

@@ -4,6 +4,7 @@ import logging
 from collections import deque
 from collections.abc import Callable
 from contextlib import suppress
+from functools import partial
 from typing import TypeVar
 
 import outcome
@@ -24,6 +25,7 @@ from trio_stomp.server.io import (
     Control,
     Inbox,
     Item,
+    Outbox,
     OutboxShared,
     shape_of,
 )
@@ -42,6 +44,14 @@ TURN_S = 0.003
 """Time after which a turn takes no more input. Input already taken and work left from earlier turns
 still get their share, and queues hand out for a while (``broker/delivery/_turns.py``).
 """
+SENT_AT_ONCE = 64
+"""Outboxes sent between two looks at the clock."""
+OUTPUT_S = 0.01
+"""Time after which a turn sends no more. Output goes on in the next one, new output first: 20,000
+clients take 80 ms."""
+PASSES = 3
+"""Passes of the loop after a dear event: what came meanwhile is polled, read and decoded, and goes
+first."""
 ENDING_FRAMES = 4
 """The cost of ending a subscription, in frames."""
 
@@ -69,6 +79,10 @@ class Dispatcher:
     """Times for which turns held the loop, output included; renewed in each interval of DIAG."""
     _resumed: deque[Client] = field(factory=deque)
     _calls: deque[Callable[[float], None]] = field(factory=deque)
+    _cut: int = 0
+    """The number of last turns that were too short for all input."""
+    _behind: list[Outbox] = field(factory=list)
+    """Outboxes whose output goes on in this turn, in order."""
 
     def resume(self, client: Client) -> None:
         """Resume delivery of ``client``'s backlog in the next turn."""
@@ -87,6 +101,8 @@ class Dispatcher:
         """
         result = action()
         self._publish(self.clock.now())
+        if self._behind:
+            self.inbox.wake()
         return result
 
     async def call(self, action: Callable[[float], T]) -> T:
@@ -113,10 +129,16 @@ class Dispatcher:
         with suppress(trio.EndOfChannel):
             while True:
                 self._turn(await self.inbox.take())
+                if self.broker.turns.has_dear:
+                    self.broker.turns.has_dear = False
+                    for _ in range(PASSES):
+                        await trio.lowlevel.checkpoint()
         if not self.broker.is_finished:
             self._turn(Control(self.broker.finish))
         if self.committer is not None:
             await self._finish(self.committer)
+        while self._behind:
+            self._publish(self.clock.now())
 
     async def _finish(self, committer: StoreCommitter) -> None:
         """Append the remaining records, if the store works."""
@@ -132,7 +154,7 @@ class Dispatcher:
 
     def _turn(self, item: Item) -> None:
         """Apply ``item`` and as much further input as fits a turn, then publish."""
-        frames = 0
+        frames, is_last = 0, False
         offset_s = self.clock.read()
         began = now = self.clock.now()
         if offset_s is not None:
@@ -147,9 +169,11 @@ class Dispatcher:
             try:
                 item = self.inbox.take_nowait()
             except (trio.WouldBlock, trio.EndOfChannel):
+                is_last = True
                 break
+        self._cut = 0 if is_last else self._cut + 1
         self._end_turn(now)
-        if self.inbox.turns.grant() or self.broker.has_more:
+        if self.inbox.turns.grant() or self.broker.has_more or self._behind:
             self.inbox.wake()
         self.turns += 1
         self.turn_times.observe(self.clock.now() - began, 1)
@@ -168,7 +192,10 @@ class Dispatcher:
         self.outboxes.feed()
         for _ in range(len(self._resumed)):
             self._guarded(self.broker.writable, self._resumed.popleft(), now)
-        self._guarded(self.broker.end_turn, now)
+        if self.broker.turns.waiting:
+            self._publish(now)  # what waits may be dear
+        is_last = not 0 < self._cut < PASSES
+        self._guarded(partial(self.broker.end_turn, is_last=is_last), now)
         self._guarded(self.broker.memory.check)
         self._guarded(self.end_turn, now)
         if self.committer is not None:
@@ -178,17 +205,23 @@ class Dispatcher:
 
     def _publish(self, now: float) -> None:
         """Send what was staged."""
-        slept_s = self.clock.slept_s
-        dirty = self.outboxes.dirty
-        self.outboxes.dirty = []
+        dirty, self.outboxes.dirty = self.outboxes.dirty, []
         self.outboxes.touched.update(dirty)
-        for outbox in dirty:
+        if behind := self._behind:
+            self._behind = []
+            # New output goes first, but that of earlier turns goes on in any case.
+            dirty = [*behind[:SENT_AT_ONCE], *dirty, *behind[SENT_AT_ONCE:]]
+        sent_at, ends_at = now - self.clock.slept_s, self.clock.now() + OUTPUT_S
+        for index, outbox in enumerate(dirty, 1):
             try:
-                outbox.publish(now - slept_s)
+                outbox.publish(sent_at)
             except Exception:
                 self._note(CONNECTION, "%s: a bug in the broker ends this", outbox.wire.remote)
                 outbox.break_off()
                 outbox.on_close(CloseReason.INTERNAL_ERROR)
+            if index % SENT_AT_ONCE == 0 and self.clock.now() >= ends_at:
+                self._behind = dirty[index:]
+                return
 
     def _submit_records(self, committer: StoreCommitter) -> None:
         log = self.broker.log

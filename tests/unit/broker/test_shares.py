@@ -5,14 +5,14 @@ import random
 import pytest
 
 from tests.support.core import Actor, run_of, texts
-from tests.support.share_fakes import MOST, Clocked, ClockedDurable
-from trio_stomp.base import CloseReason, FrameBug
+from tests.support.share_fakes import MOST, Clocked
+from trio_stomp.base import CloseReason
 from trio_stomp.broker import DestinationPolicy, internal_error
 from trio_stomp.broker.names._sorted_names import CHUNK_SIZE, SortedNames
 from trio_stomp.broker.queues._wildcard_queues import FEW_QUEUES, WildcardQueues
 from trio_stomp.broker.routing._table_costs import JOIN_BYTES
 from trio_stomp.frames import FrameRun
-from trio_stomp.protocol import Committed, Disconnected, Subscribed, Unsubscribed
+from trio_stomp.protocol import Disconnected, Subscribed, Unsubscribed
 
 MANY = 1_500
 WILD = "/queue/z*"
@@ -309,69 +309,6 @@ def asked(desk: Clocked) -> list[Actor]:
     return actors
 
 
-@pytest.mark.parametrize("headers", [{}, {"reply-to": "/temp-queue/answers"}])
-@pytest.mark.parametrize("destination", [TOPIC, f"{TOPIC},/topic/other"])
-def test_many_selectors_are_asked_in_pieces(destination: str, headers: dict[str, str]):
-    desk = Clocked(book={}, dialect="apollo")
-    actors = asked(desk)
-    sender, other = desk.actor(), desk.actor()
-    sender.sends(destination, "a", "b", k="v", n="q", receipts=[(2, b"r")], **headers)
-    sender.sends("/queue/q", "behind")
-    other.sends("/queue/q", "other")
-    assert desk.waiting("/queue/q") == ["other"], "whoever else sends does not wait"
-    assert [actor.writes() for actor in actors] == [[]] * ASKED, "none before all were asked"
-    desk.settles()
-    assert desk.waiting("/queue/q") == ["other", "behind"]
-    got = [texts(actor.writes()) for actor in actors]
-    assert got == [["a", "b"], []] * (ASKED // 2)
-    [receipt] = sender.writes()
-    assert receipt.get("matched") == f"{ASKED // 2}"
-    assert max(desk.pieces) <= MOST
-
-
-def test_subscribers_that_come_or_go_during_selector_evaluation_get_the_right_messages(
-    desk: Clocked,
-):
-    actors = asked(desk)
-    sender, late = desk.actor(), desk.actor()
-    sender.sends(TOPIC, "a", k="v", n="q")
-    actors[0].unsubscribes()
-    late.subscribes(TOPIC, selector="k = 'v' AND n <> 'late'")
-    desk.settles()
-    assert texts(actors[0].writes()) == []
-    assert texts(actors[2].writes()) == ["a"]
-    assert texts(late.writes()) == ["a"]
-
-
-def test_two_senders_to_many_selectors_do_not_disturb_each_other(desk: Clocked):
-    actors = asked(desk)
-    one, two = desk.actor(), desk.actor()
-    one.sends(TOPIC, "one", k="v", n="q")
-    two.sends(TOPIC, "two", k="w", n="q")
-    assert desk.settles() < 10
-    assert texts(actors[0].writes()) == ["one"]
-    assert texts(actors[1].writes()) == ["two"]
-
-
-def test_a_stored_message_asks_in_pieces_and_is_published_in_one():
-    desk = ClockedDurable(is_prompt=False)
-    actors = [desk.actor() for _ in range(ASKED)]
-    for number, actor in enumerate(actors):
-        actor.subscribes(TOPIC, selector=f"k = 'v' AND n <> '{number}'")
-    keeper = desk.actor()
-    keeper.does(Subscribed("d", TOPIC, "client", (("durable-subscription-name", "d"),), None))
-    while desk.turns or desk.broker.has_more:
-        desk.answers()
-    sender = desk.actor()
-    sender.sends(TOPIC, "a", k="v", n="q", persistent="true")
-    for _ in range(10):
-        desk.turn()
-    looks = desk.now
-    desk.answers()
-    assert desk.now - looks < 0.001, "all of them remember what they said"
-    assert [texts(actor.writes()) for actor in actors] == [["a"]] * ASKED
-
-
 # State left by a client of the dialect stompica.
 
 
@@ -484,93 +421,6 @@ RUNS = 150
 def much(bodies: str = "") -> list[FrameRun]:
     """RUNS messages to two queues, in turn."""
     return [run_of(f"/queue/q{n % 2}", [f"{bodies}{n}"], (("n", f"{n}"),)) for n in range(RUNS)]
-
-
-def test_a_commit_of_much_is_done_in_pieces_and_seen_as_a_whole(desk: Clocked):
-    reader, busy, other = desk.actor(), desk.actor(), desk.actor()
-    reader.subscribes("/queue/q0", "0")
-    reader.subscribes("/queue/q1", "1")
-    other.sends("/queue/a", "to be acknowledged")
-    busy.subscribes("/queue/a", ack="client")
-    [held] = busy.reads()
-    busy.does(Committed([*much(), busy.acked(held)], b"done"), run_of("/queue/b", ["behind"]))
-    turns = 0
-    while busy.client in desk.broker.turns:
-        desk.turn()
-        turns += 1
-        if busy.client in desk.broker.turns:
-            assert reader.outbox.log == [], "nobody sees a part"
-        other.sends("/queue/b", f"{turns}")
-    assert turns > 5
-    assert max(desk.pieces) <= MOST
-    desk.settles()
-    frames = [frame for frame in reader.writes() if frame.command == "MESSAGE"]
-    for id in ("0", "1"):
-        got = [frame.text for frame in frames if frame.get("subscription") == id]
-        assert got == [f"{n}" for n in range(int(id), RUNS, 2)]
-    assert receipts(busy) == ["done"]
-    assert "behind" in desk.waiting("/queue/b")[2:], "whoever else sends does not wait"
-    assert not busy.consumer().unacked
-    assert not desk.broker.queues.frozen
-    desk.ends()
-    assert desk.memory.used_bytes == desk.memory.kept_bytes
-
-
-def test_two_commits_to_the_same_queues_are_both_seen_as_a_whole(desk: Clocked):
-    one, two, reader = desk.actor(), desk.actor(), desk.actor()
-    one.does(Committed(much(bodies="a"), b"one"))
-    two.does(Committed(much(bodies="b")[: RUNS - 1], b"two"))
-    reader.subscribes("/queue/q0")
-    desk.settles()
-    bodies = reader.bodies()
-    assert [body for body in bodies if body[0] == "a"] == [f"a{n}" for n in range(0, RUNS, 2)]
-    assert [body for body in bodies if body[0] == "b"] == [f"b{n}" for n in range(0, RUNS - 1, 2)]
-    assert receipts(one) + receipts(two) == ["one", "two"]
-
-
-def test_the_room_for_a_commit_is_kept_while_it_is_done():
-    desk = Clocked(book={"/queue/q0": DestinationPolicy(max_messages=RUNS // 2)})
-    busy, other = desk.actor(), desk.actor()
-    busy.does(Committed(much(), b"done"))
-    while not desk.broker.queues.frozen:
-        desk.turn()
-    other.sends("/queue/q0", "too much")
-    assert other.error().get("code") == "queue-full"
-    desk.settles()
-    assert receipts(busy) == ["done"]
-    assert len(desk.waiting("/queue/q0")) == RUNS // 2
-
-
-def test_a_commit_that_fails_in_a_later_turn_has_done_nothing():
-    desk = Clocked(book={"/queue/q0": DestinationPolicy(max_messages=RUNS // 2 - 1)})
-    busy = desk.actor()
-    busy.does(Committed(much(), b"done"))
-    assert desk.broker.has_more
-    desk.settles()
-    error = busy.error()
-    assert (error.get("code"), error.get("receipt-id")) == ("queue-full", "done")
-    assert desk.waiting("/queue/q0") == desk.waiting("/queue/q1") == []
-    assert desk.memory.used_bytes == 0
-
-
-def test_a_bug_in_a_commit_keeps_no_room(desk: Clocked, monkeypatch: pytest.MonkeyPatch):
-    busy, reader = desk.actor(), desk.actor()
-    busy.does(Committed(much(), b"done"))
-    while not desk.broker.queues.frozen:
-        desk.turn()
-    monkeypatch.setattr(type(desk.broker.publisher), "send_on", lambda *_, **__: 1 / 0)
-    with pytest.raises(FrameBug) as bug:
-        desk.turn()
-    assert type(bug.value.__cause__) is ZeroDivisionError
-    monkeypatch.undo()
-    assert not desk.broker.queues.frozen
-    assert desk.queue("/queue/q0").arriving == desk.queue("/queue/q1").arriving == 0
-    reader.subscribes("/queue/q0")
-    desk.settles()
-    reader.reads()
-    reader.subscribes("/queue/q1", "1")
-    desk.settles()
-    assert desk.memory.kept_bytes == 0
 
 
 def test_a_consumer_that_ends_in_pieces_looks_for_nothing_more(desk: Clocked):

@@ -409,7 +409,7 @@ async def test_producers_wait_in_nearly_full_memory_until_its_holder_is_ended(
         """Send a message before the end of the holder is known to the core."""
         actual(relief, now)
         later = FrameRun(Head("SEND", (("destination", "/t"),), destination="/t"), [b"999."], [])
-        relief.broker.publisher.send(None, later, now, now)
+        relief.broker.publisher.send_for(later, None, now)
 
     actual = Relief.relieve
     monkeypatch.setattr(Relief, "relieve", relieve)

@@ -6,8 +6,9 @@ Does not handle: the table of destinations and routing; see ``routing``.
 
 from trio_stomp.broker.delivery._above import AnyConsumer as AnyConsumer
 from trio_stomp.broker.delivery._delivery import ASK as ASK
-from trio_stomp.broker.delivery._delivery import MANY_RECIPIENTS as MANY_RECIPIENTS
+from trio_stomp.broker.delivery._delivery import BINDING_S as BINDING_S
 from trio_stomp.broker.delivery._delivery import NEVER as NEVER
+from trio_stomp.broker.delivery._delivery import PLAIN_S as PLAIN_S
 from trio_stomp.broker.delivery._delivery import STALE_GENERATION as STALE_GENERATION
 from trio_stomp.broker.delivery._delivery import Delivery as Delivery
 from trio_stomp.broker.delivery._delivery import Destination as Destination
@@ -54,6 +55,9 @@ from trio_stomp.broker.delivery._subscription import Subscription as Subscriptio
 from trio_stomp.broker.delivery._subscription import Target as Target
 from trio_stomp.broker.delivery._timers import Timers as Timers
 from trio_stomp.broker.delivery._turn_away import turn_away as turn_away
+from trio_stomp.broker.delivery._turns import DEAR_S as DEAR_S
+from trio_stomp.broker.delivery._turns import LIGHT_S as LIGHT_S
+from trio_stomp.broker.delivery._turns import LIMIT_S as LIMIT_S
 from trio_stomp.broker.delivery._turns import PUMP_S as PUMP_S
 from trio_stomp.broker.delivery._turns import SHARE_S as SHARE_S
 from trio_stomp.broker.delivery._turns import NotYet as NotYet

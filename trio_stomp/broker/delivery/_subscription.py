@@ -1,13 +1,13 @@
 """Clients and their subscriptions."""
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Protocol
 
 from attrs import define, field
 
 from trio_stomp.base import ANONYMOUS, CloseReason, Identity, Quota
 from trio_stomp.broker.delivery._above import AnyConsumer
-from trio_stomp.broker.delivery._delivery import Delivery, Publication
+from trio_stomp.broker.delivery._delivery import PLAIN_S, Delivery, Publication
 from trio_stomp.broker.names import Pattern
 from trio_stomp.frames import Head, HeaderRules
 from trio_stomp.protocol import STOMP_1_0, Event, Version
@@ -167,6 +167,8 @@ class Subscription:
     is_copy: bool = False
     cost: int = 0
     """Bytes of tables charged until it ends, without its selector."""
+    cost_s: float = field(init=False)
+    """The cost of a message, in seconds."""
     quota: Quota | None = field(init=False)
     """The quota charged."""
     outbox: Outbox = field(init=False)
@@ -182,6 +184,7 @@ class Subscription:
     def __attrs_post_init__(self) -> None:
         self.outbox = self.client.outbox
         self.quota = self.client.quota
+        self.cost_s = PLAIN_S if self.selector is None else PLAIN_S + self.selector.cost_s
         self.version_index = self.client.version.index
         self.update_is_plain()
 
@@ -241,6 +244,8 @@ class AnyBinding(Protocol):
     is_plain: bool
     is_ended: bool
     version_index: int
+    quota: "Quota | None"
+    cost_s: float
 
     @property
     def is_there(self) -> bool:
@@ -258,9 +263,6 @@ class AnyBinding(Protocol):
 
     def has_copies(self, publication: Publication) -> bool:
         """Return whether its copies were queued when the publication was stored."""
-
-    def making_room(self, publication: Publication) -> Iterator[None]:
-        """Drop, by policy and one in each step, what must leave for a publication."""
 
     def take(self, publication: Publication, bodies: list[bytes]) -> int:
         """Queue bodies of a publication as far as they fit, and return how many."""

@@ -1,4 +1,8 @@
-"""Time shares of a turn: large work is done in pieces, and other clients are served between them.
+"""Time of a turn: what an event may cost, and large works, which are done in pieces.
+
+The broker does an event at once. What a client may legally send must therefore have a known cost:
+above ``LIMIT_S`` it is refused with the name of the limit, and from ``DEAR_S`` on it is done alone
+in a turn, after everything cheap (``Turns.afford``). Only what is long by nature is a ``Work``.
 
 The core borrows a clock to measure how long it has worked. Without one (the default stands still)
 everything is done at once.
@@ -52,6 +56,12 @@ def after(call: Callable[[], None]) -> Work:
             break
 
 
+LIMIT_S = 0.1
+"""The most that one event may cost, in seconds: 200,000 plain subscribers, for example."""
+DEAR_S = 0.01
+"""The cost from which an event is done in a turn of its own."""
+LIGHT_S = 0.001
+"""The cost up to which the events of a run need no turn of their own, whatever else is done."""
 SHARE_S = 0.002
 """Time share of a connection's batch. The rest waits for a later turn."""
 PUMP_S = 0.003
@@ -85,11 +95,16 @@ class Turns:
     """When the current time share ends, by ``clock``."""
     now: float = 0.0
     """The time of the current turn, in seconds of the broker's clock."""
-    first: "Client | None" = None
-    """The client that continues before all others, in half of the time: the store waits for it."""
+    has_dear: bool = False
+    """A dear event was done since the last turn."""
+    _spent_s: float = 0.0
+    """The known cost of the events of this turn."""
+    _is_last: bool = True
+    _is_late: bool = False
+    """Waiting works go on: everything cheap of this turn is done."""
     bug: Exception | None = None
     """A bug after which work went on. ``catch_up`` raises it, so that it is counted."""
-    _waiting: "OrderedDict[object, tuple[Client | None, Work]]" = field(factory=OrderedDict)
+    waiting: "OrderedDict[object, tuple[Client | None, Work]]" = field(factory=OrderedDict)
     """Unfinished works, by client. The key of a work without a client is the work."""
     _blocked: "OrderedDict[Client, Work]" = field(factory=OrderedDict)
     """Works that wait for ``awaken`` or ``resume``."""
@@ -97,10 +112,10 @@ class Turns:
     """Why the current work ends its share early."""
 
     def __contains__(self, client: "Client") -> bool:
-        return client in self._waiting or client in self._blocked
+        return client in self.waiting or client in self._blocked
 
     def __len__(self) -> int:
-        return len(self._waiting) + (self.bug is not None)
+        return len(self.waiting) + (self.bug is not None)
 
     def begin(self, seconds: float) -> None:
         """Begin a time share."""
@@ -115,17 +130,42 @@ class Turns:
         self._stop = None
         return all(self._stop is None and self.clock() < self.ends_at for _ in work)
 
+    def afford(self, cost_s: float, count: int = 1) -> int:
+        """Return how many of ``count`` events of a client the turn has time for, and count them.
+
+        Dear events are done one in each turn, after everything cheap. So a neighbour's frame waits
+        for one of them at most, however many connections send them. A client whose events have no
+        time waits, and its turn comes in order.
+
+        Args:
+          cost_s: The cost of each event, in seconds.
+          count: The number of events.
+        """
+        if cost_s * count < LIGHT_S:
+            return count
+        is_dear = cost_s >= DEAR_S
+        may_be = self._is_last if is_dear else True
+        if not (self._is_late and may_be) and (is_dear or self.waiting):
+            return 0
+        if self._spent_s:
+            count = min(count, int((DEAR_S - self._spent_s) / cost_s))
+        else:
+            count = min(count, max(1, int(DEAR_S / cost_s)))
+        self._spent_s += cost_s * max(count, 0)
+        self.has_dear |= self._spent_s >= DEAR_S
+        return max(count, 0)
+
     def stop(self, why: Stop) -> None:
         """End the share of the current work, which must yield next."""
         self._stop = why
 
     def wait(self, client: "Client", work: Work) -> None:
         """Append the unfinished ``work`` of ``client`` to the waiting works."""
-        self._waiting[client] = client, work
+        self.waiting[client] = client, work
 
     def carry_out(self, work: Work) -> None:
         """Append a work without a client to the waiting works."""
-        self._waiting[work] = None, work
+        self.waiting[work] = None, work
 
     def start(self, work: Work, now: float) -> None:
         """Do a share of a work without a client now, and the rest in later turns."""
@@ -148,8 +188,13 @@ class Turns:
         if (work := self._blocked.pop(client, None)) is not None:
             self.wait(client, work)
 
-    def catch_up(self, host: TurnsHost, now: float) -> None:
+    def catch_up(self, host: TurnsHost, now: float, *, is_last: bool = True) -> None:
         """Continue waiting works, one after the other, while there is time.
+
+        Args:
+          host: The core.
+          now: Seconds of the broker's clock.
+          is_last: All input that has come was applied, so that a dear event may be done.
 
         Raises:
           Exception: An earlier ``bug``. The works continue in the next turn.
@@ -157,21 +202,19 @@ class Turns:
         bug, self.bug = self.bug, None
         if bug is not None:
             raise bug
-        if not self._waiting:
+        if not self.waiting:
+            self._spent_s = 0.0
             return
-        self.now = now
-        if self.first in self._waiting:
-            self.begin(SHARE_S if len(self._waiting) == 1 else SHARE_S / 2)
-            client, work = self._waiting.pop(self.first)
-            assert client is not None
-            self._go_on_with(client, work, host, now)
-            if client in self._waiting and len(self._waiting) == 1:
-                return
-            self.begin(SHARE_S / 2)
-        else:
-            self.begin(SHARE_S)
-        for _ in range(len(self._waiting)):
-            _, (client, work) = self._waiting.popitem(last=False)
+        self.now, self._is_late, self._is_last = now, True, is_last
+        try:
+            self._go_on_in_turn(host, now)
+        finally:
+            self._is_late, self._spent_s = False, 0.0
+
+    def _go_on_in_turn(self, host: TurnsHost, now: float) -> None:
+        self.begin(SHARE_S)
+        for _ in range(len(self.waiting)):
+            _, (client, work) = self.waiting.popitem(last=False)
             if client is None:
                 self._go_on(work)
             else:
@@ -183,7 +226,7 @@ class Turns:
         """Continue a work without a client. After an exception it stays in the list."""
         self.carry_out(work)
         if self.finishes(work):
-            del self._waiting[work]
+            del self.waiting[work]
 
     def _go_on_with(self, client: "Client", work: Work, host: TurnsHost, now: float) -> None:
         try:

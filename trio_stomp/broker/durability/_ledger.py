@@ -306,8 +306,6 @@ class AtomicGroup:
     records: list[Record] = field(factory=list)
     done: list[int] = field(factory=list)
     size: int = 0
-    place: Entry | None = None
-    """The placeholder in the ledger for a group that is written over several turns."""
 
     def entry(self) -> Entry | None:
         """Return the group as one record, or None if it is empty."""

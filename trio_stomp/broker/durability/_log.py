@@ -27,7 +27,7 @@ from trio_stomp.broker.durability._ledger import (
 )
 from trio_stomp.broker.durability._store_read import StoreRead
 from trio_stomp.broker.headers import SendOutcome
-from trio_stomp.store import Append, Atomic, Begin, Forget, Keep, Put, Record, Turn
+from trio_stomp.store import Append, Begin, Forget, Keep, Put, Record, Turn
 
 if TYPE_CHECKING:
     from trio_stomp.base import CloseReason
@@ -91,10 +91,6 @@ class Log:
     """Ledgers whose effects are not all carried out, in order."""
     _bound: AtomicGroup | None = None
     """The atomic group to which records are written now."""
-    _whole: AtomicGroup | None = None
-    """The atomic group that is written over several turns."""
-    _has_ended: bool = False
-    """A group over several turns ended in this turn. The next begins in a later one."""
     _answered: int = 0
     """The last stored commit number. Its effects may not be carried out yet."""
     turns: Turns = field(init=False, factory=Turns)
@@ -306,75 +302,6 @@ class Log:
         lost, moved = self._open.take_back(first, group.records, is_lost)
         _withdraw(lost, moved, self.turns.now)
 
-    @property
-    def is_writing(self) -> bool:
-        """Return whether an atomic group is written over several turns."""
-        return self._whole is not None
-
-    @property
-    def is_in_part(self) -> bool:
-        """Return whether a part of such a group is written now."""
-        return self._whole is not None and self._bound is self._whole
-
-    @property
-    def may_begin(self) -> bool:
-        """Return whether ``begin_whole`` may be called: the last group is with the store."""
-        return not (self._whole is not None or self._has_ended)
-
-    def begin_turn(self) -> None:
-        """Begin a turn. The records of earlier turns have been taken for the store."""
-        self._has_ended = False
-
-    def begin_whole(self) -> AtomicGroup:
-        """Begin an atomic group that is written over several turns. There is one at a time.
-
-        The store gets it at its end, and records of others written meanwhile after it, so that ids
-        and offsets reach the store in order.
-        """
-        assert self._whole is None
-        whole = self._whole = AtomicGroup(
-            must_retry=False, place=Entry(Atomic(()), False, 0, len(self._open.effects))
-        )
-        self._open.entries.append(whole.place)  # type: ignore[arg-type]
-        return whole
-
-    def does_part(self, whole: AtomicGroup, work: Iterator[None]) -> bool:
-        """Do a piece of ``work`` that writes to ``whole``. Return False at its end."""
-        self._bound = whole
-        try:
-            return next(work, whole) is not whole
-        finally:
-            self._bound = None
-
-    def holds(self, whole: AtomicGroup) -> bool:
-        """Return whether ``whole`` is still valid: the store has not failed meanwhile."""
-        return self._whole is whole
-
-    def cut_whole(self, whole: AtomicGroup, client: "Client") -> None:
-        """End ``whole`` after an exception: nothing of it is stored, as in ``atomically``.
-
-        Args:
-          whole: The group.
-          client: The client whose effects are withdrawn.
-        """
-        if self.holds(whole):
-            assert whole.place is not None
-            self._whole, self._has_ended = None, True
-            self._open.entries.remove(whole.place)
-            self._roll_back(whole, whole.place.first, lambda each: each is client)
-
-    def end_whole(self, whole: AtomicGroup) -> None:
-        """End ``whole``, so that the store gets it in this turn."""
-        if not self.holds(whole):
-            return
-        self._whole, self._has_ended = None, True
-        placeholder, entry = whole.place, whole.entry()
-        assert placeholder is not None
-        if entry is None:
-            self._open.entries.remove(placeholder)
-        else:
-            placeholder.record, placeholder.size = entry.record, entry.size
-
     def when_safe(self, effect: Effect) -> None:
         """Carry out ``effect`` when all records written so far are stored."""
         ledger = self._open
@@ -406,12 +333,9 @@ class Log:
     # For the dispatcher.
 
     def take(self) -> Turn | None:
-        """Return the records of this turn to append, or None.
-
-        There are none while a group over several turns is open.
-        """
+        """Return the records of this turn to append, or None."""
         ledger = self._open
-        if self._whole is not None or (ledger.is_empty and not ledger.effects):
+        if ledger.is_empty and not ledger.effects:
             return None
         self.patience_s = min(self.patience_s, ledger.patience_s)
         self._sent.append(ledger)
@@ -471,7 +395,6 @@ class Log:
           The withdrawn effects, in order.
         """
         self.go_on(now)  # stored records are not withdrawn
-        self._whole = None
         again, *others = *self._sent, self._open
         self._sent.clear()
         self._open = again

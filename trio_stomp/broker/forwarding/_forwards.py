@@ -225,6 +225,10 @@ class Forwards:
             self._by_client.setdefault(item.client, {})[item] = None
         self.on_new(item)
 
+    def holds(self, client: Client) -> bool:
+        """Return whether others do not have all stored messages of a client yet."""
+        return client in self._by_client
+
     def until_sent(self, client: Client, now: float) -> Work:
         """Wait until others have all stored messages of a client, or it is gone.
 

@@ -63,6 +63,7 @@ from trio_stomp.broker.headers._stream_options import STREAM_HEADERS as STREAM_H
 from trio_stomp.broker.headers._stream_options import Start as Start
 from trio_stomp.broker.headers._stream_options import StreamOptions as StreamOptions
 from trio_stomp.broker.headers._stream_options import parse_stream_options as parse_stream_options
+from trio_stomp.broker.headers._subscribe_options import PREFETCH_COUNT_MAX as PREFETCH_COUNT_MAX
 from trio_stomp.broker.headers._subscribe_options import SUBSCRIBE_HEADERS as SUBSCRIBE_HEADERS
 from trio_stomp.broker.headers._subscribe_options import SubscribeOptions as SubscribeOptions
 from trio_stomp.broker.headers._subscribe_options import consumes as consumes

@@ -21,8 +21,9 @@ from trio_stomp.protocol import DURABLE_NAMES
 PREFETCH_COUNT = 100
 PREFETCH_BYTES = 1024 * 1024
 
-PREFETCH_COUNT_MAX = 65_535
-"""The value for "no limit": the largest prefetch of AMQP. The limit in bytes still applies."""
+PREFETCH_COUNT_MAX = 16_384
+"""The largest window; greater ones are lowered to it, and "no limit" is it. So an ACK of all that a
+consumer holds is done at once. The limit in bytes applies, too."""
 
 _AMBIGUOUS = "exclusive"
 """This header requests an exclusive consumer, but for RabbitMQ a queue of the connection's own."""
@@ -160,12 +161,17 @@ _Found = tuple[tuple[str, Any], ...]
 
 def _messages(name: str, text: str) -> _Found:
     """Parse RabbitMQ's prefetch: 0 = no limit."""
-    return (("prefetch_count", read_number(name, text) or PREFETCH_COUNT_MAX),)
+    return (("prefetch_count", _window(read_number(name, text))),)
+
+
+def _window(count: int) -> int:
+    """Return the window of a consumer that asks for ``count``; 0 = as large as possible."""
+    return min(count or PREFETCH_COUNT_MAX, PREFETCH_COUNT_MAX)
 
 
 def _messages_or_one(name: str, text: str) -> _Found:
     """Parse ActiveMQ's prefetch: 0 = pull, which in STOMP means one message for each ACK."""
-    return (("prefetch_count", max(1, read_number(name, text))),)
+    return (("prefetch_count", _window(max(1, read_number(name, text)))),)
 
 
 def _bytes(name: str, text: str) -> _Found:
@@ -181,11 +187,11 @@ def _credit(name: str, text: str) -> _Found:
         raise invalid_value(name, text, "of the form count[,bytes]")
     count = read_number(name, parts[0])
     if len(parts) == 1:
-        return (("prefetch_count", count or PREFETCH_COUNT_MAX),)
+        return (("prefetch_count", _window(count)),)
     size = read_number(name, parts[1])
     if not size:
-        return (("prefetch_count", max(1, count)),)
-    return (("prefetch_count", count or PREFETCH_COUNT_MAX), ("prefetch_bytes", size))
+        return (("prefetch_count", _window(max(1, count))),)
+    return (("prefetch_count", _window(count)), ("prefetch_bytes", size))
 
 
 def _priority(name: str, text: str) -> _Found:

@@ -10,6 +10,7 @@ from trio_stomp.broker.headers import SendOptions, rename_head
 from trio_stomp.broker.managing._removal import note_end, remove
 from trio_stomp.broker.names import Kind
 from trio_stomp.broker.queues import QueueBook, cost_alone
+from trio_stomp.broker.sending import SendContext
 from trio_stomp.frames import Head
 
 if TYPE_CHECKING:
@@ -59,28 +60,17 @@ class Mover:
                 " one: consume them and send them there, or use cluster_colocate in a new cluster",
             )
         publication, quota = message.publication, message.publication.payer
-        destination = publisher.destinations.ensure(to, quota)
+        destination = publisher.destinations.open(to, quota)
         head, options = self._as_sent(message, to)
         self._check(destination, head, message)
-        before, publisher.behalf = publisher.behalf, quota
-        try:
-            with self.queues.atomically():
-                _, outcome = publisher.send_to(
-                    None,
-                    destination=destination,
-                    head=head,
-                    options=options,
-                    bodies=[message.body],
-                    received_at=publication.received_at,
-                    now=now,
+        context = SendContext(None, quota, received_at=publication.received_at, now=now)
+        with self.queues.atomically():
+            _, outcome = publisher.send_to(context, destination, head, options, [message.body])
+            if outcome.is_lost:
+                raise ProtocolError(
+                    "no-subscriber", f"nobody is subscribed to {to[:80]}; nothing is lost"
                 )
-                if outcome.is_lost:
-                    raise ProtocolError(
-                        "no-subscriber", f"nobody is subscribed to {to[:80]}; nothing is lost"
-                    )
-                remove(walk, [message])
-        finally:
-            publisher.behalf = before
+            remove(walk, [message])
         rule = f"moved to {to[:80]}"
         note_end(walk.queue, self.queues.event_history, [message], LossReason.MOVED, rule)
 

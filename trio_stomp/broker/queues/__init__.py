@@ -8,6 +8,7 @@ Does not handle: the options of a SUBSCRIBE; see ``subscribing``.
 from trio_stomp.broker.queues._acknowledger import AckCounters as AckCounters
 from trio_stomp.broker.queues._acknowledger import Acknowledger as Acknowledger
 from trio_stomp.broker.queues._acknowledger import without_covered as without_covered
+from trio_stomp.broker.queues._claim import Claim as Claim
 from trio_stomp.broker.queues._consumer import AUTO as AUTO
 from trio_stomp.broker.queues._consumer import AUTO_BATCH_BYTES as AUTO_BATCH_BYTES
 from trio_stomp.broker.queues._consumer import CLIENT as CLIENT
@@ -32,8 +33,6 @@ from trio_stomp.broker.queues._queue import queue_of as queue_of
 from trio_stomp.broker.queues._queue_host import DeadLetterReason as DeadLetterReason
 from trio_stomp.broker.queues._queues import QueueBook as QueueBook
 from trio_stomp.broker.queues._readers import Readers as Readers
-from trio_stomp.broker.queues._settlement import Settlement as Settlement
-from trio_stomp.broker.queues._settlement import claim_all as claim_all
 from trio_stomp.broker.queues._storage import Storage as Storage
 from trio_stomp.broker.queues._storage import head_lines as head_lines
 from trio_stomp.broker.queues._wildcard_queues import FEW_QUEUES as FEW_QUEUES

@@ -23,12 +23,6 @@ from trio_stomp.protocol import Acked
 if TYPE_CHECKING:
     from trio_stomp.broker.delivery import Work
 
-MANY_NACKS = 256
-"""Longer runs of NACKs are done in pieces: each may write a dead letter."""
-
-MUCH = 2048
-"""Limit of deliveries settled at once."""
-
 TIMED_OUT = 16
 """Deliveries that are checked for a timeout in one piece of work."""
 
@@ -90,22 +84,6 @@ class Acknowledger:
                     self._give_all_back((unacked, *left), now)
                     raise
         return is_stored, without
-
-    def is_large(self, client: Client, event: Acked) -> bool:
-        """Return whether a ``Settlement`` must settle ``event`` in pieces."""
-        if event.negative and len(event.ids) > MANY_NACKS:
-            return True
-        if not client.acks_up_to:
-            return False
-        left = MUCH
-        seen: dict[Consumer, None] = {}
-        for name in event.ids:
-            subscription = client.tags.get(name.rpartition(b"-")[0])
-            consumer = subscription.consumer if subscription is not None else None
-            if isinstance(consumer, Consumer) and consumer.ack == CLIENT and consumer not in seen:
-                seen[consumer] = None
-                left -= len(consumer.unacked)
-        return left < 0
 
     def resolve(self, client: Client, event: Acked) -> Acked:
         """Return ``event`` with the ids of deliveries in place of message ids.
@@ -208,7 +186,7 @@ class Acknowledger:
         if len(consumer.queues) == 1 or not consumer.has_credit:
             self.queues.want(consumer)
 
-    def binding(self, client: Client, bound: Sequence[Acked], freed: Sequence[Acked]) -> "Work":
+    def bind(self, client: Client, bound: Sequence[Acked], freed: Sequence[Acked]) -> None:
         """Free or restore credit for ACKs and NACKs in a transaction.
 
         Deliveries acknowledged in an open transaction use no credit, but stay with their consumer
@@ -221,17 +199,15 @@ class Acknowledger:
         """
         for event in bound:
             for consumer, number in self._unacknowledged(client, event):
-                for _ in consumer.widening(number, cumulative=consumer.ack == CLIENT):
-                    yield
-                    self.note_room(consumer)
-        if freed:
-            yield from self.narrowing(client, freed)
+                self.note_room(consumer)
+                consumer.widen(number, cumulative=consumer.ack == CLIENT)
+        self.free(client, freed)
 
-    def narrowing(self, client: Client, events: Sequence[Acked]) -> "Work":
+    def free(self, client: Client, events: Sequence[Acked]) -> None:
         """Let the deliveries of aborted ACKs and NACKs use credit again."""
         found = [each for event in events for each in self._unacknowledged(client, event)]
         for consumer, number in without_covered(found):
-            yield from consumer.narrowing(number, cumulative=consumer.ack == CLIENT)
+            consumer.narrow(number, cumulative=consumer.ack == CLIENT)
 
     def _unacknowledged(self, client: Client, event: Acked) -> list[tuple[Consumer, int]]:
         """Return the unacknowledged deliveries among those that ``event`` names."""

@@ -15,13 +15,13 @@ from trio_stomp.broker.delivery import (
     Publication,
     Subscription,
 )
-from trio_stomp.broker.headers import SubscribeOptions
+from trio_stomp.broker.headers import PREFETCH_COUNT_MAX, SubscribeOptions
 from trio_stomp.broker.queues._message import MESSAGE_OVERHEAD_BYTES, Message
 from trio_stomp.broker.routing import FanOut
 from trio_stomp.frames import Head, message_blocks, message_tail
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable
 
     from trio_stomp.broker.delivery import Work
     from trio_stomp.broker.queues._queue_host import DeadLetterReason
@@ -35,8 +35,6 @@ INDIVIDUAL = "client-individual"
 TIME_STEP_S = 1.0
 MAX_TIMES = 1_000
 """Limit of recorded times of delivery. Above it, every second one is forgotten."""
-WIDENED = 128
-"""Deliveries that join or leave a transaction in one piece of work."""
 AUTO_BATCH_BYTES = 256 * 1024
 """The batch size of an auto consumer whose outbox has room."""
 SHOWN_BYTES = 576
@@ -264,21 +262,13 @@ class Consumer:
     def claim(self, number: int, *, cumulative: bool) -> dict[int, Unacked]:
         """Take the same deliveries as ``take_acked``. They use credit until ``release``."""
         unacked = self.unacked
-        if not cumulative or next(iter(unacked)) == number:
-            return self._taken({number: unacked.pop(number)})
-        numbers = list(unacked)
-        index = bisect_right(numbers, number)
-        # There may be very many: move the smaller part.
-        if 2 * index <= len(numbers):
-            return self._taken({each: unacked.pop(each) for each in numbers[:index]})
-        self.unacked = {each: unacked.pop(each) for each in numbers[index:]}
-        return self._taken(unacked)
-
-    def _taken(self, claimed: dict[int, Unacked]) -> dict[int, Unacked]:
-        """Remove claimed deliveries from the client's index, and return them."""
+        numbers = [number]
+        if cumulative and next(iter(unacked)) != number:
+            numbers = list(takewhile(lambda each: each <= number, unacked))
+        claimed = {each: unacked.pop(each) for each in numbers}
         if self.lent is not None:
-            for unacked in claimed.values():
-                del self.lent[unacked.message.number]
+            for each in claimed.values():
+                del self.lent[each.message.number]
         return claimed
 
     def take_run(self, numbers: list[int]) -> list[Unacked]:
@@ -310,10 +300,10 @@ class Consumer:
                 break
         return last
 
-    def widening(self, number: int, *, cumulative: bool) -> "Iterator[None]":
+    def widen(self, number: int, *, cumulative: bool) -> None:
         """Return the credit of a delivery, or of all up to it. They stay unacknowledged.
 
-        Each step yields before it returns credit.
+        At most a largest window of them: so a consumer never holds more than two.
         """
         # From the newest back, so as to stop at those of an earlier ACK of the transaction.
         numbers = [number]
@@ -321,27 +311,21 @@ class Consumer:
             numbers = list(self.unacked)
             del numbers[bisect_right(numbers, number) :]
             numbers.reverse()
-        for index in range(0, len(numbers), WIDENED):
-            yield
-            for each in numbers[index : index + WIDENED]:
-                unacked = self.unacked.get(each)
-                if each in self.excused:
-                    return
-                if unacked is not None:  # it has not timed out meanwhile
-                    self.excused[each] = None
-                    self.count_left += 1
-                    self.bytes_left += len(unacked.message.body)
+        for each in islice(numbers, PREFETCH_COUNT_MAX - len(self.excused)):
+            if each in self.excused:
+                return
+            self.excused[each] = None
+            self.count_left += 1
+            self.bytes_left += len(self.unacked[each].message.body)
 
-    def narrowing(self, number: int, *, cumulative: bool) -> "Iterator[None]":
-        """Undo ``widening``: the deliveries use credit again."""
+    def narrow(self, number: int, *, cumulative: bool) -> None:
+        """Undo ``widen``: the deliveries use credit again."""
         numbers = [each for each in self.excused if each <= number] if cumulative else [number]
-        for index in range(0, len(numbers), WIDENED):
-            yield
-            for each in numbers[index : index + WIDENED]:
-                if each in self.excused:
-                    del self.excused[each]
-                    self.count_left -= 1
-                    self.bytes_left -= len(self.unacked[each].message.body)
+        for each in numbers:
+            if each in self.excused:
+                del self.excused[each]
+                self.count_left -= 1
+                self.bytes_left -= len(self.unacked[each].message.body)
 
     def lend(self, number: int, unacked: Unacked) -> None:
         """Add an unacknowledged delivery, which uses credit."""

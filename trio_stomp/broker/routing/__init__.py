@@ -4,8 +4,6 @@ Handles: the table of destinations, their policies, fan-out, quotas, the cost of
 Does not handle: the content of queues and streams; see ``queues`` and ``streams``.
 """
 
-from trio_stomp.broker.routing._begun import Begun as Begun
-from trio_stomp.broker.routing._begun import MustCommit as MustCommit
 from trio_stomp.broker.routing._destination_policy import BLOCK as BLOCK
 from trio_stomp.broker.routing._destination_policy import DEAD_LETTER as DEAD_LETTER
 from trio_stomp.broker.routing._destination_policy import REJECT as REJECT
@@ -13,27 +11,15 @@ from trio_stomp.broker.routing._destination_policy import DestinationPolicy as D
 from trio_stomp.broker.routing._destination_policy import PolicyBook as PolicyBook
 from trio_stomp.broker.routing._destination_policy import read_policy as read_policy
 from trio_stomp.broker.routing._destinations import Destinations as Destinations
+from trio_stomp.broker.routing._destinations import too_many_subscribers as too_many_subscribers
 from trio_stomp.broker.routing._events import BrokerEvent as BrokerEvent
 from trio_stomp.broker.routing._events import BrokerEvents as BrokerEvents
 from trio_stomp.broker.routing._events import hint_at as hint_at
 from trio_stomp.broker.routing._fanout import FanOut as FanOut
-from trio_stomp.broker.routing._fanout_pieces import FanOutInPieces as FanOutInPieces
-from trio_stomp.broker.routing._fanout_pieces import Giving as Giving
-from trio_stomp.broker.routing._fanout_pieces import OutcomeWork as OutcomeWork
-from trio_stomp.broker.routing._fanout_pieces import PiecewiseRun as PiecewiseRun
-from trio_stomp.broker.routing._fanout_pieces import Share as Share
-from trio_stomp.broker.routing._lines import Lines as Lines
 from trio_stomp.broker.routing._quotas import Quotas as Quotas
 from trio_stomp.broker.routing._quotas import beyond_quota as beyond_quota
 from trio_stomp.broker.routing._quotas import kept_rule as kept_rule
 from trio_stomp.broker.routing._quotas import stored_rule as stored_rule
-from trio_stomp.broker.routing._selector_evaluator import FEW_SELECTORS as FEW_SELECTORS
-from trio_stomp.broker.routing._selector_evaluator import SelectorEvaluator as SelectorEvaluator
-from trio_stomp.broker.routing._selector_evaluator import SelectorResults as SelectorResults
-from trio_stomp.broker.routing._selector_evaluator import asking as asking
-from trio_stomp.broker.routing._selector_evaluator import is_long_choice as is_long_choice
-from trio_stomp.broker.routing._selector_evaluator import remind as remind
-from trio_stomp.broker.routing._selector_evaluator import results_of as results_of
 from trio_stomp.broker.routing._table_costs import BINDING_BYTES as BINDING_BYTES
 from trio_stomp.broker.routing._table_costs import JOIN_BYTES as JOIN_BYTES
 from trio_stomp.broker.routing._table_costs import PASSED_BYTES as PASSED_BYTES
@@ -45,5 +31,3 @@ from trio_stomp.broker.routing._table_costs import no_table_memory as no_table_m
 from trio_stomp.broker.routing._table_costs import release_selector as release_selector
 from trio_stomp.broker.routing._table_costs import subscription_cost as subscription_cost
 from trio_stomp.broker.routing._table_costs import targets_cost as targets_cost
-from trio_stomp.broker.routing._transaction_matches import MatchesByName as MatchesByName
-from trio_stomp.broker.routing._transaction_matches import TransactionMatches as TransactionMatches

@@ -7,17 +7,15 @@ from attrs import define, field
 
 from trio_stomp.base import CloseReason, MemoryBudget, ProtocolError, Quota, noop
 from trio_stomp.broker.delivery import (
-    MANY_RECIPIENTS,
-    STALE_GENERATION,
+    LIMIT_S,
     BrokerPolicies,
     Client,
     Destination,
     Histogram,
     Member,
-    Stop,
+    Subscription,
     Target,
     Turns,
-    Work,
 )
 from trio_stomp.broker.names import (
     EXPLAIN,
@@ -32,17 +30,25 @@ from trio_stomp.broker.names import (
 )
 from trio_stomp.broker.routing._idle import IdleDestinations
 from trio_stomp.broker.routing._quotas import no_names
-from trio_stomp.broker.routing._recipients import recipients_of, sorting
+from trio_stomp.broker.routing._recipients import recipients_of
 from trio_stomp.broker.routing._shared_recipients import SharedRecipients
 from trio_stomp.broker.routing._table_costs import destination_cost, no_table_memory
 
-LOOKING = -2
-"""The ``generation`` of a destination whose subscribers are being looked up in pieces."""
 MAX_FORGOTTEN = 64
 """Destinations forgotten at once, 5 µs each. A refused frame cannot have named many more."""
 MAX_LOOKED = 512
 """Destinations checked at once for being idle, 2 µs each. They are checked once for each time
 that they became idle."""
+
+
+def too_many_subscribers(names: str, cost_s: float, most_s: float) -> ProtocolError:
+    """Return the error for destinations where a message would take too long."""
+    return ProtocolError(
+        "too-many-subscriptions",
+        f"{names[:80]}: each message would take {cost_s * 1000:.0f} ms at its subscribers, of"
+        f" {most_s * 1000:.0f} that are allowed; use fewer subscriptions, or simpler selectors",
+        reason=CloseReason.LIMIT_EXCEEDED,
+    )
 
 
 def _sums() -> Destination:
@@ -72,18 +78,18 @@ class Destinations:
     """The sums of the counters of forgotten destinations, and the delivery times of the queues of
     wildcard subscriptions.
     """
+    excess: list[Client] = field(factory=list)
+    """Clients whose wildcards take more of a destination than their user's share."""
     leaving: dict[Client, None] = field(factory=dict)
     """Clients whose subscriptions end over several turns. Look-ups skip them."""
+    turns: Turns = field(factory=Turns)
     _idle: IdleDestinations = field(factory=IdleDestinations)
     _destinations: dict[str, Destination] = field(factory=dict)
     _wildcards: WildcardTrie[Member] = field(factory=WildcardTrie)
-    turns: Turns = field(factory=Turns)
     lent: SharedRecipients = field(init=False)
     _generation: int = 0
     _copied: int = 0
     """Wildcard subscriptions that another broker of the cluster counts."""
-    _is_looking: bool = False
-    """A long list is being looked up in pieces. One at a time, to bound memory."""
 
     def __attrs_post_init__(self) -> None:
         self.lent = SharedRecipients(self.memory)
@@ -136,53 +142,6 @@ class Destinations:
         """Look up the subscribers of a destination in use, if they are out of date."""
         if destination.generation != self._generation:
             self._look_up(destination)
-
-    def refresh_few(self, destination: Destination) -> bool:
-        """Look up the subscribers as ``refresh``, unless there are very many.
-
-        Returns:
-          Whether they are up to date.
-        """
-        if destination.generation == self._generation:
-            return True
-        is_long = len(destination.exact) + len(self._wildcards) > MANY_RECIPIENTS
-        if is_long and self.recipients_count(destination) > MANY_RECIPIENTS:
-            return False
-        self._look_up(destination)
-        return True
-
-    def refreshing(self, destination: Destination) -> Work:
-        """Look up the subscribers in pieces.
-
-        The list may lack those who subscribed meanwhile, and contain those who left.
-        """
-        while not self.refresh_few(destination):
-            if not self._is_looking:
-                self._is_looking = True
-                try:
-                    yield from self._refreshing(destination)
-                finally:
-                    self._is_looking = False
-                return
-            self.turns.stop(Stop.BEHIND)
-            yield
-
-    def _refreshing(self, destination: Destination) -> Work:
-        since, destination.generation = self._generation, LOOKING
-        recipients = yield from sorting(
-            self._tables(destination),
-            is_topic=destination.kind is Kind.TOPIC,
-            leaves=bool(self.leaving),
-            like=self.lent.last if destination.kind is Kind.TOPIC else None,
-            collect_young=self.turns.collect_young,
-        )
-        if destination.generation >= 0 or not self.has(destination):
-            return  # looked up at once meanwhile, or forgotten
-        is_right = destination.generation == LOOKING
-        self.lent.lend(destination, recipients)
-        destination.generation = since if is_right else STALE_GENERATION
-        if recipients.is_crowded and is_right and since == self._generation:
-            self.lent.last = recipients
 
     def recipients_count(self, destination: Destination) -> int:
         """Return the number of subscribers.
@@ -238,11 +197,15 @@ class Destinations:
         """Subscribe ``member`` to ``name``, or to the names that match ``pattern``.
 
         Raises:
-          ProtocolError: As ``open``.
+          ProtocolError: As ``open``, or a message would cost too much at all subscribers.
         """
         if pattern is None:
             destination = self.ensure(name, quota)
+            is_dear = destination.cost_s + member.cost_s > LIMIT_S / 2
+            if is_dear and isinstance(member, Subscription):  # bindings have been checked
+                self.check_cost(destination, member.cost_s, quota)
             destination.exact[member] = None
+            destination.cost_s += member.cost_s
             self._outdate(destination)
         else:
             self._wildcards.add(pattern, member)
@@ -302,6 +265,47 @@ class Destinations:
         else:
             check_length(name, self.policies.max_destination_bytes)
             classify(name)
+
+    def check_cost(self, destination: Destination, cost_s: float, quota: Quota | None) -> None:
+        """Check whether a destination may have one more subscriber.
+
+        All of them together may cost ``LIMIT_S`` for a message, and one user's half of what others
+        leave, so that nobody closes a destination for others. Wildcards count where they match.
+
+        Args:
+          destination: The destination.
+          cost_s: The cost of a message at the new subscriber, in seconds.
+          quota: The quota of the subscriber; None = no quota.
+
+        Raises:
+          ProtocolError: It may not.
+        """
+        if destination.cost_s + cost_s <= LIMIT_S / 2:
+            return
+        self._look_up(destination)
+        used_s, most_s = destination.cost_s, LIMIT_S
+        if quota is not None:
+            used_s = sum(each.cost_s for each in destination.subscribers if each.quota is quota)
+            most_s = max(0.0, LIMIT_S - destination.cost_s + used_s) / 2
+        if used_s + cost_s > most_s:
+            raise too_many_subscribers(destination.name, used_s + cost_s, most_s)
+
+    def note_excess(self, destination: Destination) -> None:
+        """Note whose wildcards take more of a destination than the user's share, to end them."""
+        costs: dict[Quota, float] = {}
+        for each in destination.subscribers:
+            if each.quota is not None:
+                costs[each.quota] = costs.get(each.quota, 0.0) + each.cost_s
+        if not costs:
+            return
+        quota = max(costs, key=costs.__getitem__)
+        if costs[quota] > (LIMIT_S - destination.cost_s + costs[quota]) / 2:
+            self.excess += [
+                each.client
+                for each in destination.subscribers
+                if isinstance(each, Subscription)
+                if each.quota is quota and each not in destination.exact
+            ]
 
     def _enter(self, name: str, kind: Kind, quota: Quota | None = None) -> Destination:
         destination = self._destinations[name] = Destination(name, kind, reserved=is_reserved(name))

@@ -19,21 +19,13 @@ from trio_stomp.broker.delivery import (
     Publication,
     Span,
     Subscription,
-    Work,
     lifetime_rule,
     turn_away,
 )
-from trio_stomp.broker.routing._transaction_matches import MatchesByName
 from trio_stomp.frames import message_blocks, message_tails
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
-
-
-DROPPED_BYTES = 256 * 1024
-"""A full outbox drops this much in one step: 2,600 messages at most, 1.3 ms."""
-MANY_DROPPED = 2048
-"""Bytes of messages in backlogs, of one byte each, that are dropped in one step: 5 ms."""
 
 
 @define(eq=False, repr=False)
@@ -61,8 +53,6 @@ class FanOut:
     """Slow subscribers and the number of messages that each lost, for the broker's next steps."""
     extra_lines: bytes = b""
     """Header lines that the dialect adds to each MESSAGE that is not a redelivery."""
-    matches_by_name: MatchesByName = field(factory=dict)
-    """Results of selectors for the SEND of a transaction that is being carried out."""
 
     def to_all(self, publication: Publication) -> int:
         """Deliver each message to every subscriber of a topic.
@@ -85,8 +75,6 @@ class FanOut:
             others: Sequence[Member] = destination.filtered
         else:
             others = destination.subscribers
-        if self.matches_by_name:
-            others = self.among(others, publication)
         encoded: list[Delivery | None] = [None, None, one]
         give = self.give
         for member in others:
@@ -101,57 +89,27 @@ class FanOut:
             self.event_history.sent(publication, first, copies)
         return copies
 
-    def among(self, members: "Sequence[Member]", publication: Publication) -> "Sequence[Member]":
-        """Return ``members`` without those whose selector is known to refuse the publication."""
-        matches_by_name = self.matches_by_name.get(publication.destination.name)
-        return members if matches_by_name is None else matches_by_name.among(members, publication)
-
     def in_turn(self, publication: Publication) -> bool:
         """Deliver each message to one subscriber of a work queue, round-robin.
 
         Returns:
           False if no subscriber matches; then nothing was delivered.
         """
-        turns = self.turns(publication)
-        for member, bodies in turns:
-            self.to_member(member, publication, bodies)
-        return bool(turns)
-
-    def turns(self, publication: Publication) -> "list[tuple[Member, list[bytes]]]":
-        """Return the members of a work queue whose turn it is, with the bodies for each."""
         destination, bodies = publication.destination, publication.bodies
-        if self.matches_by_name:
-            candidates = self.among(destination.subscribers, publication)
-            members: Sequence[Member] = [each for each in candidates if each.wants(publication)]
-        else:
-            members = destination.recipients(publication)
+        members = destination.recipients(publication)
         count, first = len(members), destination.rotation
-        if count:
-            destination.rotation += len(bodies)
-        return [
-            (members[(first + offset) % count], bodies[offset::count])
-            for offset in range(min(count, len(bodies)))
-        ]
-
-    def to_member(self, member: Member, publication: Publication, bodies: list[bytes]) -> None:
-        """Deliver some bodies of a publication to one member of a work queue."""
-        if self.event_history is not None:
-            self.event_history.sent(publication, self.messages + 1, 1, len(bodies))
-        if isinstance(member, Subscription):
-            self.give(member, self._encode_alone(member, publication, bodies))
-        else:
-            member.take(publication, bodies)
-
-    def passing(self, member: Member, publication: Publication) -> Work:
-        """Deliver to one member of a work queue, in pieces if many messages must leave for it."""
-        if not isinstance(member, Subscription):
-            yield from member.making_room(publication)
-            self.to_member(member, publication, publication.bodies)
-            return
-        if self.event_history is not None:
-            count = len(publication.bodies)
-            self.event_history.sent(publication, self.messages + 1, 1, count)
-        yield from self.giving(member, self._encode_alone(member, publication, publication.bodies))
+        if not count:
+            return False
+        destination.rotation += len(bodies)
+        for offset in range(min(count, len(bodies))):
+            member, part = members[(first + offset) % count], bodies[offset::count]
+            if self.event_history is not None:
+                self.event_history.sent(publication, self.messages + 1, 1, len(part))
+            if isinstance(member, Subscription):
+                self.give(member, self._encode_alone(member, publication, part))
+            else:
+                member.take(publication, part)
+        return True
 
     def encode_for(
         self,
@@ -243,35 +201,8 @@ class FanOut:
         destination.delivered += delivered
         destination.bytes_out += delivery.size * copies
 
-    def drops_many(self, destination: Destination, bodies: list[bytes]) -> bool:
-        """Return whether slow subscribers may lose very many messages for a run, by policy."""
-        if (destination.slow_consumer or self.policies.slow_consumer) != DROP_OLDEST:
-            return False
-        size, of_work = sum(map(len, bodies)), bool(destination.filtered)
-        return (
-            size * (destination.bindings or of_work) > MANY_DROPPED
-            or size * len(destination.subscribers) > DROPPED_BYTES
-        )
-
-    def is_large(self, destination: Destination, bodies: list[bytes]) -> bool:
-        """Return whether a run must be delivered or answered in pieces."""
-        return destination.is_large(len(bodies)) or self.drops_many(destination, bodies)
-
-    def giving(self, subscription: Subscription, delivery: Delivery) -> Work:
-        """Give a delivery as ``give`` does, in pieces if many messages must leave the outbox."""
-        if subscription.catch_up is not None:
-            self.give(subscription, delivery)
-            return
-        self.count(delivery, 1)
-        if not subscription.outbox.stage(subscription.prefix, delivery):
-            yield from self._overflowing(subscription, delivery)
-
     def overflow(self, subscription: Subscription, delivery: Delivery) -> None:
         """Apply the destination's policy for slow subscribers to a full outbox."""
-        for _ in self._overflowing(subscription, delivery):
-            pass
-
-    def _overflowing(self, subscription: Subscription, delivery: Delivery) -> Work:
         lost = 0
         is_staged = False
         destination = delivery.publication.destination
@@ -280,13 +211,8 @@ class FanOut:
             lost = self._disconnect(subscription)
         elif policy == DROP_OLDEST and subscription.catch_up is None:
             needed = delivery.size + delivery.count * len(subscription.prefix)
-            while needed > 0:
-                dropped = subscription.outbox.drop_oldest(min(needed, DROPPED_BYTES))
-                lost += dropped
-                needed = needed - DROPPED_BYTES if dropped else 0
-                yield
-            if subscription.is_there:
-                is_staged = subscription.outbox.stage(subscription.prefix, delivery)
+            lost = subscription.outbox.drop_oldest(needed)
+            is_staged = subscription.outbox.stage(subscription.prefix, delivery)
         if not is_staged:
             lost += delivery.count
             destination.dropped += delivery.count

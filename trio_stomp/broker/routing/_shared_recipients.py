@@ -47,6 +47,7 @@ class SharedRecipients:
         """Set the list of ``destination``."""
         self.take_back(destination)
         recipients.lend(destination)
+        destination.cost_s = recipients.cost_s
         if recipients.size > FEW_TAKERS:
             if not recipients.users:
                 self.size += recipients.size
@@ -68,8 +69,5 @@ class SharedRecipients:
             if self.size <= self.max_size or len(self._lent) < 2:
                 return
             oldest = next(iter(self._lent))
-            if oldest.line is not None:  # a fan-out in pieces uses it
-                self._lent.move_to_end(oldest)
-            else:
-                self.take_back(oldest)
-                oldest.outdate()
+            self.take_back(oldest)
+            oldest.outdate()

@@ -13,11 +13,13 @@ from itertools import zip_longest
 from attrs import define, field
 
 PATTERN_STEPS = 3
-"""Steps for each character of the text to search all plain parts between two ``%``. A step takes
-about 1.5 ns."""
+"""Steps for each character of the text to search all plain parts between two ``%``."""
+STEP_S = 1.5e-9
 CHAR_STEPS = 1
 """Steps for each character of the text, and each character of a part with ``_``."""
-MAX_STEPS = 2 * PATTERN_STEPS * 16 * 1024
+LONG_TEXT = 16 * 1024
+"""The longest header of the default limits."""
+MAX_STEPS = 2 * PATTERN_STEPS * LONG_TEXT
 """Limit of steps of all patterns in one selector: enough for two patterns with plain parts in the
 longest header of the default limits."""
 

@@ -4,6 +4,7 @@ Handles: plans, receipts, schedules, BEGIN to COMMIT, temporary destinations.
 Does not handle: recipients; see ``routing`` and ``queues``.
 """
 
+from trio_stomp.broker.sending._context import SendContext as SendContext
 from trio_stomp.broker.sending._dead_letters import send_dead as send_dead
 from trio_stomp.broker.sending._due import DueSender as DueSender
 from trio_stomp.broker.sending._duplicates import SEEN as SEEN
@@ -11,7 +12,6 @@ from trio_stomp.broker.sending._duplicates import Duplicates as Duplicates
 from trio_stomp.broker.sending._duplicates import read_ids as read_ids
 from trio_stomp.broker.sending._leftover_requests import LeftoverRequests as LeftoverRequests
 from trio_stomp.broker.sending._leftover_requests import read_question as read_question
-from trio_stomp.broker.sending._postponed import Postponed as Postponed
 from trio_stomp.broker.sending._publisher import Publisher as Publisher
 from trio_stomp.broker.sending._scheduled import SCHEDULED as SCHEDULED
 from trio_stomp.broker.sending._scheduled import Progress as Progress

@@ -4,6 +4,7 @@ from typing import TYPE_CHECKING
 
 from trio_stomp.broker.headers import SendOptions
 from trio_stomp.broker.names import Kind
+from trio_stomp.broker.sending._context import SendContext
 
 if TYPE_CHECKING:
     from trio_stomp.broker.delivery import Destination
@@ -19,17 +20,7 @@ def send_dead(
     if destination.kind not in (Kind.TOPIC, Kind.WORK):
         return False
     options = SendOptions(message.level, persistent=bool(message.stored))
-    before, publisher.behalf = publisher.behalf, message.publication.payer
-    try:
-        outcome = publisher.send_to(
-            None,
-            destination=destination,
-            head=head,
-            options=options,
-            bodies=[message.body],
-            received_at=now,
-            now=now,
-        )[1]
-    finally:
-        publisher.behalf = before
+    publisher.destinations.refresh(destination)
+    context = SendContext.of_broker(message.publication.payer, now)
+    outcome = publisher.send_to(context, destination, head, options, [message.body])[1]
     return not outcome.is_lost

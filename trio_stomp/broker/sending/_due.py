@@ -1,25 +1,22 @@
 """Scheduled messages that are due: sent on behalf of the user who scheduled them."""
 
-from collections.abc import Callable
 from contextlib import nullcontext
 from typing import TYPE_CHECKING
 
 from attrs import define
 
-from trio_stomp.base import ANONYMOUS, CloseReason, ProtocolError, noop
-from trio_stomp.broker.delivery import NEVER, Client, NullOutbox, Publication
+from trio_stomp.base import CloseReason, ProtocolError
+from trio_stomp.broker.delivery import NEVER, Publication
 from trio_stomp.broker.headers import PRIORITY_DEFAULT
 from trio_stomp.broker.queues import DeadLetterReason, Message, Queue, QueueFull, cost_alone
-from trio_stomp.broker.routing import MustCommit
+from trio_stomp.broker.sending._context import SendContext
 from trio_stomp.broker.sending._room import Needs
-from trio_stomp.protocol import Committed
 
 if TYPE_CHECKING:
     from trio_stomp.base import Quota
     from trio_stomp.broker.delivery import Work
     from trio_stomp.broker.sending._publisher import Publisher
     from trio_stomp.broker.sending._scheduled import Scheduled
-    from trio_stomp.broker.sending._transaction import TransactionCommitter
     from trio_stomp.frames import FrameRun
 
 _ROOM = (CloseReason.LIMIT_EXCEEDED, CloseReason.MEMORY_LIMIT)
@@ -31,7 +28,6 @@ class DueSender:
     """Part of the scheduler: sends messages that are due, and makes room for them."""
 
     publisher: "Publisher"
-    committer: "TransactionCommitter"
     lost: int = 0
     """Messages that could not be sent, however long they waited."""
     _has_told: bool = False
@@ -48,12 +44,19 @@ class DueSender:
         Returns:
           How many need no other attempt. The others must wait.
         """
-        publisher = self.publisher
-        is_bound = item.ids and publisher.log is not None
-        binding = publisher.atomic(must_retry=True) if is_bound else nullcontext()
+        publisher, log = self.publisher, self.publisher.log
+        is_bound = log is not None and bool(item.ids)
+        context = SendContext(
+            None,
+            item.quota,
+            received_at=now,
+            now=now,
+            is_atomic=is_bound,
+            owner=item.owner,
+        )
         try:
-            with publisher.to_topics.last_values.left_by(item.owner), binding:
-                return publisher.send_for(run, item.quota, now)
+            with log.atomically(must_retry=True) if log and is_bound else nullcontext():
+                return publisher.send(context, run)[0]
         except ProtocolError as error:
             return self.refused(item, run, error, now)
 
@@ -84,51 +87,18 @@ class DueSender:
 
     def _bury(self, item: "Scheduled", queue: Queue, body: bytes, now: float) -> bool:
         """Make a message that its queue can never hold a dead letter. Return whether it is one."""
-        options = self.publisher.plan(None, item.head)[1].options
+        options = self.publisher.plan(None, item.head, item.quota)[1].options
         level = options.priority if options is not None else PRIORITY_DEFAULT
         origin = Publication(queue.destination, item.head, [], now, NEVER, quota=item.quota)
         number = item.numbers[item.done]
         message = Message(number, origin, body, level, stored=number if item.ids else 0)
         return self.publisher.queues.dead_letter(queue, message, DeadLetterReason.OVERFLOW, now)
 
-    def is_long(self, quota: "Quota | None", run: "FrameRun") -> bool:
-        """Return whether a run needs so many stored copies that it must be sent in pieces."""
-        publisher = self.publisher
-        try:
-            _, plan = publisher.plan(None, run.head)
-            destinations = [publisher.destinations.ensure(name, quota) for name in plan.names]
-            if not all(map(publisher.destinations.refresh_few, destinations)):
-                return any(each.stores(plan.options) for each in destinations)
-            publisher.check_copies(destinations, plan.options, run.bodies)
-        except MustCommit:
-            return True
-        except ProtocolError:
-            pass  # the attempt to send it fails, too
-        return False
-
-    def sending(
-        self, item: "Scheduled", run: "FrameRun", now: float, note: Callable[[], object]
-    ) -> "Work":
-        """Send scheduled messages in pieces, as one record of the store.
-
-        Args:
-          item: The messages.
-          run: The run of SENDs.
-          now: The time, in seconds of the broker's clock.
-          note: Called at the end, to write to the same record that they were sent.
-
-        Raises:
-          ProtocolError: They cannot be sent. ``note`` has not been called.
-        """
-        client = Client("", NullOutbox(), identity=item.owner or ANONYMOUS, quota=item.quota)
-        whole = Committed([run], None)
-        return self.committer.commit(client, whole, now, noop, is_of_one=True, last=note)
-
     def making_room(self, quota: "Quota | None", run: "FrameRun", now: float) -> "Work | None":
         """Return the work that makes room for a run, or None if few messages must leave for it."""
         publisher, needs = self.publisher, Needs(None, quota, now)
         try:
-            head, plan = publisher.plan(None, run.head)
+            head, plan = publisher.plan(None, run.head, quota)
             for name, each in plan.heads_by_name(head):
                 needs.add(publisher.destinations.ensure(name, quota), each, run.bodies)
         except ProtocolError:

@@ -61,8 +61,6 @@ class Duplicates:
     window_of: Callable[[str], int]
     memory: MemoryBudget
     log: "Log | None" = None
-    is_promised: bool = False
-    """Room has been reserved for the current SEND, as part of a COMMIT."""
     found: int = 0
     """Number of duplicates found."""
     _windows: dict[int, SendOutcome] = field(factory=dict)
@@ -89,7 +87,7 @@ class Duplicates:
           ProtocolError: there is not enough.
         """
         room = self.memory.tables_room_for(quota)
-        if not self.is_promised and self.room_for(destination, name) > room:
+        if self.room_for(destination, name) > room:
             what = f"one more id of a message to {destination.name[:80]}"
             raise no_table_memory(self.memory, what, quota)
 
@@ -154,8 +152,8 @@ class Duplicates:
         start. The store gets it with their messages, and so has both or neither.
         """
         log = self.log
-        if log is None or log.is_writing:
-            return  # the store gets neither before a large COMMIT is whole
+        if log is None:
+            return
         for must_retry, ids in [*self._unwritten.items()]:
             old = ids.forget_ended()
             first = 0

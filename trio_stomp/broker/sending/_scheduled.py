@@ -2,7 +2,7 @@
 
 import json
 from bisect import bisect_right
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from typing import Protocol
 
@@ -117,14 +117,6 @@ class SendsDue(Protocol):
 
     def refused(self, item: Scheduled, run: FrameRun, error: ProtocolError, now: float) -> int:
         """Return how many messages of a refused run need no other attempt."""
-
-    def is_long(self, quota: Quota | None, run: FrameRun) -> bool:
-        """Return whether messages must be sent in pieces, by ``sending``."""
-
-    def sending(
-        self, item: Scheduled, run: FrameRun, now: float, note: Callable[[], object]
-    ) -> Work:
-        """Send messages in pieces, as one record of the store. ``note`` writes to it at the end."""
 
     def making_room(self, quota: Quota | None, run: FrameRun, now: float) -> Work | None:
         """Return the work that makes room for messages, or None if few must leave for them."""

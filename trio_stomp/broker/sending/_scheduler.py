@@ -368,15 +368,15 @@ class Scheduler:
 
     def _follow(self, names: tuple[str, ...], at: float) -> None:
         """Serve the rest of a line at a time, in seconds of the broker's clock."""
-        if at < NEVER and self._lines[names]:
+        if self._lines[names]:
             self.timers.call_at(at, partial(self._serve, names))
-        elif at < NEVER:
+        else:
             del self._lines[names]
 
     def _attempt(self, item: Scheduled, now: float) -> float:
         """Send messages as far as there is room. Return the seconds until the next attempt.
 
-        Until they are settled, they head their line. NEVER = they are being sent in pieces.
+        Until they are settled, they head their line.
         """
         if not self._may_send(item):
             self._end(item)
@@ -391,29 +391,9 @@ class Scheduler:
             return 0.0
         item.timer = 0  # it cannot be ended any more
         storage = self.storage if item.ids else None
-        if storage is not None and self.sender.is_long(item.quota, run):
-            self.turns.carry_out(self._sending(storage, item, run, following, now))
-            return NEVER
         # One record, so that it is sent exactly once across a restart.
         with nullcontext() if storage is None else storage.log.atomically():
             return self._settle(item, self.sender.send(item, run, now), following)
-
-    def _sending(
-        self, storage: Storage, item: Scheduled, run: FrameRun, following: int | None, now: float
-    ) -> Work:
-        """Send an item in pieces, and write its progress to the same record."""
-        note, wait_s = partial(self._settle, item, len(run.bodies), following), RETRY_S
-        try:
-            with self._as_before(self._lines[self.names(item)]):
-                try:
-                    yield from self.sender.sending(item, run, now, note)
-                    wait_s = 0.0 if item.timer else self._settle(item, 0, following)
-                except ProtocolError as error:
-                    done = self.sender.refused(item, run, error, now)
-                    with storage.log.atomically():
-                        wait_s = self._settle(item, done, following)
-        finally:
-            self._follow(self.names(item), self.turns.now + wait_s)
 
     def _settle(self, item: Scheduled, done: int, following: int | None) -> float:
         """Note that ``done`` more messages were sent. Return the seconds until the next attempt.

@@ -9,12 +9,11 @@ from trio_stomp.broker.headers import ELSEWHERE, IN_MEMORY, NOTHING, Removal, Se
 from trio_stomp.broker.sending._duplicates import id_of
 
 if TYPE_CHECKING:
-    from trio_stomp.base import Quota
-    from trio_stomp.broker.delivery import Client
     from trio_stomp.broker.durability import Log
     from trio_stomp.broker.forwarding import Forwards
     from trio_stomp.broker.headers import SendPlan
     from trio_stomp.broker.routing import Destinations
+    from trio_stomp.broker.sending._context import SendContext
     from trio_stomp.broker.sending._duplicates import Duplicates
     from trio_stomp.broker.sending._scheduler import Scheduler
     from trio_stomp.frames import Head
@@ -31,27 +30,17 @@ class SendLater:
     log: "Log | None"
 
     def schedule(
-        self,
-        client: "Client | None",
-        quota: "Quota | None",
-        head: "Head",
-        plan: "SendPlan",
-        *,
-        bodies: list[bytes],
-        now: float,
-        is_atomic: bool,
+        self, context: "SendContext", head: "Head", plan: "SendPlan", bodies: list[bytes]
     ) -> tuple[int, SendOutcome]:
         """Schedule messages, end schedules, or have others get them. Return as ``Publisher.send``.
 
         Args:
-          client: The sender; None = the broker.
-          quota: The quota charged for them.
+          context: What holds for the SEND.
           head: The header block.
           plan: The plan of the header block.
           bodies: The bodies of the messages.
-          now: The time, in seconds of the broker's clock.
-          is_atomic: The SEND is part of an atomic group that is stored.
         """
+        client, quota, now = context.client, context.quota, context.now
         assert plan.schedule is not None
         if plan.schedule is ELSEWHERE:
             return len(bodies), self.forwards.keep(client, quota, head, bodies, now)
@@ -68,7 +57,7 @@ class SendLater:
             return count, outcome | window
         if name:
             duplicates.check_room(quota, destination, name)
-        survives = log is not None and (is_atomic or destination.stores(plan.options))
+        survives = log is not None and (context.is_atomic or destination.stores(plan.options))
         with nullcontext() if log is None else log.atomically(must_retry=client is None):
             job = self.scheduler.keep(
                 client,

@@ -1,76 +1,101 @@
-"""SENDs to topics and work queues: messages are delivered, parked or dropped."""
+"""SENDs to topics and work queues: delivered, parked or dropped, now or once they are stored."""
 
 from collections.abc import Callable
 
-from attrs import define
+from attrs import define, field
 
-from trio_stomp.broker.delivery import LossReason, Publication
+from trio_stomp.broker.delivery import Client, LossReason, Publication, Subscription, Turns, Work
 from trio_stomp.broker.durability import Log
 from trio_stomp.broker.headers import NOTHING, SendOutcome, matched, parked, unmatched
 from trio_stomp.broker.names import EXPLAIN, LEFT, TRACE, Kind
-from trio_stomp.broker.routing import (
-    BrokerEvents,
-    FanOut,
-    FanOutInPieces,
-    OutcomeWork,
-    PiecewiseRun,
-    hint_at,
-)
+from trio_stomp.broker.routing import BrokerEvents, Destinations, FanOut, hint_at
+from trio_stomp.broker.sending._context import SendContext
 from trio_stomp.broker.streams import Stream, Streams
-from trio_stomp.broker.topics import LastValueOwner, LastValues, StaleQueue
+from trio_stomp.broker.topics import NOBODY, LastValueOwner, LastValues, StaleQueue
 
 
 @define(eq=False, repr=False)
 class TopicSender:
-    """Publishes messages to topics and work queues immediately.
+    """Publishes messages to topics and work queues.
 
     Args:
-      in_pieces: Delivers to very many subscribers in pieces.
       answer: Answers requests to DIAG destinations, and returns the remaining work.
       check: Raises ``ProtocolError`` if bodies for a DIAG destination are invalid requests, given
         whether they are carried out now.
       log: The log for persistent messages; None = there is no store.
       events: Gets an event for destinations without subscribers.
-      is_atomic: The current SEND is part of an atomic group that is stored.
     """
 
+    destinations: Destinations
     fan_out: FanOut
-    in_pieces: FanOutInPieces
     last_values: LastValues
     streams: Streams
     stale: StaleQueue
-    answer: Callable[[Publication], PiecewiseRun | None]
+    turns: Turns
+    answer: Callable[[Publication], Work | None]
     check: Callable[[str, list[bytes], bool], None]
     log: Log | None
     events: BrokerEvents | None
-    is_atomic: bool = False
+    answering: list[Work] = field(factory=list)
+    """The rest of answers to requests of the current SEND."""
 
-    def show(
-        self, publication: Publication, change: str, keeper: LastValueOwner, now: float
-    ) -> SendOutcome:
+    def show(self, context: SendContext, publication: Publication, change: str) -> SendOutcome:
         """Publish messages to a topic now, and return the outcome.
 
         Args:
+          context: What holds for the SEND.
           publication: The messages.
           change: Their effect on the last value: ``set``, ``remove``, or "" for none.
-          keeper: The owner of the last value.
-          now: The time, in seconds of the broker's clock.
         """
         if change:
+            keeper = self.last_values.keeper(publication, context.owner)
             self.last_values.keep(publication, change, keeper)
         if publication.destination.stream is None:
-            return self.distribute(publication, now)
-        offset = self.append(publication, now)
-        return self.distribute(publication, now) | offset
+            return self.distribute(publication, context.now)
+        offset = self.append(context, publication)
+        return self.distribute(publication, context.now) | offset
 
-    def append(self, publication: Publication, now: float) -> SendOutcome:
+    def store(
+        self, context: SendContext, log: Log, publication: Publication, change: str
+    ) -> SendOutcome:
+        """Publish messages to a topic of which something must be stored first.
+
+        Args:
+          context: What holds for the SEND.
+          log: The log.
+          publication: The messages.
+          change: As for ``show``.
+
+        Returns:
+          The outcome as far as it is known.
+        """
+        destination, last_values = publication.destination, self.last_values
+        keeper = last_values.keeper(publication, context.owner) if change else NOBODY
+        is_stored_change = bool(change) and last_values.store(publication, change, keeper)
+        offset = self.append(context, publication) if destination.stream is not None else NOTHING
+        is_safe = publication.is_stored and (is_stored_change or offset is not NOTHING)
+        if is_safe or context.is_atomic or destination.durables:
+            count, has_copies = _copy(publication, counts=not context.in_commit)
+            is_safe |= has_copies
+            if is_safe or context.is_atomic:
+                log.when_safe(StoredRun(self, publication, change, keeper))
+                outcome = NOTHING
+                if not context.in_commit:
+                    outcome = matched(count) if count else unmatched(destination.name)
+                return outcome | offset | log.stored if is_safe else outcome | offset
+        publication.is_stored = False
+        if change:
+            last_values.keep(publication, change, keeper)
+        return self.distribute(publication, context.now) | offset
+
+    def append(self, context: SendContext, publication: Publication) -> SendOutcome:
         """Append messages to a topic's stream. The outcome has the offset if it is final."""
         stream = publication.destination.stream
         assert isinstance(stream, Stream)
         bodies = publication.bodies
-        is_certain = publication.is_stored or self.is_atomic
+        is_certain = publication.is_stored or context.is_atomic
         sender = publication.sender if is_certain else None
-        first = self.streams.append(stream, publication.head, bodies, now, sender=sender)
+        first = self.streams.append(stream, publication.head, bodies, context.now, sender=sender)
         if self.log is not None and not is_certain:
             return NOTHING  # if the store fails, the offset may change
         return SendOutcome(offset=first)
@@ -81,22 +106,22 @@ class TopicSender:
         if not destination.subscribers and destination.name not in (EXPLAIN, TRACE, LEFT):
             return self.keep(publication, now)
         if destination.kind is Kind.TOPIC:
-            if self.fan_out.is_large(destination, publication.bodies):
-                self.in_pieces.begin(publication)
-                return NOTHING
             return matched(self.fan_out.to_all(publication))
         if destination.kind is Kind.WORK:
-            if self.fan_out.drops_many(destination, publication.bodies):
-                self.in_pieces.begun.append(Passing(self, publication, now))
-                return NOTHING
             if not self.fan_out.in_turn(publication):
                 return self.keep(publication, now)
             return matched(1)
-        left = self.answer(publication)
-        if left is not None:
-            self.in_pieces.begun.append(left)
-            return NOTHING
+        rest = self.answer(publication)
+        if rest is not None and publication.sender is None:
+            self.turns.carry_out(rest)
+        elif rest is not None:
+            self.answering.append(rest)
         return matched(len(destination.subscribers))
+
+    def take_answering(self) -> list[Work]:
+        """Return the rest of answers to requests of the current SEND, and forget it."""
+        rest, self.answering = self.answering, []
+        return rest
 
     def keep(self, publication: Publication, now: float) -> SendOutcome:
         """Park messages without subscribers if the destination has a TTL, else drop them."""
@@ -124,22 +149,59 @@ class TopicSender:
 
 
 @define(eq=False, repr=False)
-class Passing:
-    """A run for members of a work queue that may have to drop very many messages for it."""
+class StoredRun:
+    """Messages of a topic that become visible once stored. An ``Effect``.
+
+    Args:
+      to_topics: Publishes them.
+      publication: The messages.
+      change: Their effect on the last value: ``set``, ``remove``, or "" for none.
+      keeper: The owner of the last value.
+    """
 
     to_topics: TopicSender
     publication: Publication
-    now: float
+    change: str
+    keeper: LastValueOwner
 
-    def pieces(self) -> OutcomeWork:
-        """Implement ``PiecewiseRun.pieces``: make room at each member that gets part of the run."""
+    @property
+    def client(self) -> Client | None:
+        """Implement ``Effect.client``."""
+        return self.publication.sender
+
+    def withdraw(self, _now: float) -> None:
+        """Implement ``Effect.withdraw``."""
+
+    def commit(self, now: float) -> None:
+        """Implement ``Effect.commit``: publish to the present subscribers."""
         to_topics, publication = self.to_topics, self.publication
-        outcome = NOTHING
-        for member, bodies in to_topics.fan_out.turns(publication):
-            part = publication.with_bodies(publication.destination, bodies)
-            yield from to_topics.fan_out.passing(member, part)
-            outcome = matched(1)
-            yield
-        if outcome is NOTHING:
-            outcome = to_topics.keep(publication, self.now)
-        return outcome
+        name = publication.destination.name
+        publication.destination = to_topics.destinations.find(name) or publication.destination
+        to_topics.destinations.refresh(publication.destination)
+        if self.change:
+            to_topics.last_values.keep(publication, self.change, self.keeper)
+        to_topics.distribute(publication, now)
+        for rest in to_topics.take_answering():
+            to_topics.turns.carry_out(rest)
+
+
+def _copy(publication: Publication, *, counts: bool) -> tuple[int, bool]:
+    """Write the copies of stored messages for durable subscriptions.
+
+    Args:
+      publication: The messages.
+      counts: Whether to count other subscribers that match.
+
+    Returns:
+      The number of subscribers that match, and whether there are copies.
+    """
+    destination = publication.destination
+    count, has_copies = len(destination.plain), False
+    members = destination.filtered if counts else destination.durables
+    for member in members:
+        if isinstance(member, Subscription) or not member.has_copies(publication):
+            count += counts and member.wants(publication)
+        elif member.wants(publication):
+            count += 1
+            has_copies |= member.take(publication, publication.bodies) > 0
+    return count, has_copies

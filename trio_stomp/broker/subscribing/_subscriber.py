@@ -6,7 +6,14 @@ from attrs import define, field
 
 from trio_stomp.base import CloseReason, MemoryBudget, ProtocolError, RemoteError
 from trio_stomp.broker.access import Authorizer
-from trio_stomp.broker.delivery import BrokerPolicies, Client, NotYet, Subscription, Target, Work
+from trio_stomp.broker.delivery import (
+    BrokerPolicies,
+    Client,
+    NotYet,
+    Subscription,
+    Target,
+    Work,
+)
 from trio_stomp.broker.durability import Callback, Log
 from trio_stomp.broker.headers import (
     DSUB,

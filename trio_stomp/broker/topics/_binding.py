@@ -2,9 +2,9 @@
 
 from typing import TYPE_CHECKING, Protocol
 
-from attrs import define
+from attrs import define, field
 
-from trio_stomp.broker.delivery import Client, Delivery, Give, Publication, Target, Work
+from trio_stomp.broker.delivery import BINDING_S, Client, Delivery, Give, Publication, Target
 
 if TYPE_CHECKING:
     from trio_stomp.base import Quota
@@ -17,9 +17,6 @@ class BindingHost(Protocol):
 
     def enqueue(self, binding: "Binding", publication: Publication, bodies: list[bytes]) -> int:
         """Queue messages as far as the policy allows, and return the number queued."""
-
-    def making_room(self, binding: "Binding", publication: Publication) -> Work:
-        """Drop, by policy and one in each step, messages that must leave a binding's queue."""
 
 
 SharedKey = tuple[str, str, str, str]
@@ -64,6 +61,11 @@ class Binding:
     """Last values have been delivered. They are not delivered again to a returning client."""
     is_ended: bool = False
     """It has been removed from its destinations."""
+    cost_s: float = field(init=False)
+    """The cost of a message, in seconds."""
+
+    def __attrs_post_init__(self) -> None:
+        self.cost_s = BINDING_S if self.selector is None else BINDING_S + self.selector.cost_s
 
     @property
     def is_there(self) -> bool:
@@ -92,10 +94,6 @@ class Binding:
         if self.no_local and publication.sender is self.client:
             return False
         return self.selector is None or self.selector.matches(publication.head)
-
-    def making_room(self, publication: Publication) -> Work:
-        """Drop, by policy and one in each step, messages that must leave for a publication."""
-        return self.host.making_room(self, publication) if self.wants(publication) else iter(())
 
     def take(self, publication: Publication, bodies: list[bytes]) -> int:
         """Queue some bodies of a publication as far as they fit. Return the number queued."""

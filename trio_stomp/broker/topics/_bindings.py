@@ -8,8 +8,10 @@ from attrs import define, field
 from trio_stomp.base import CloseReason, MemoryBudget, ProtocolError, Quota
 from trio_stomp.broker.access import Authorizer
 from trio_stomp.broker.delivery import (
+    BINDING_S,
     DISCONNECT,
     DROP_OLDEST,
+    LIGHT_S,
     BrokerPolicies,
     Client,
     Destination,
@@ -38,11 +40,9 @@ from trio_stomp.broker.routing import (
     BINDING_BYTES,
     Destinations,
     FanOut,
-    asking,
     beyond_quota,
     force_selector,
     id_cost,
-    is_long_choice,
     no_table_memory,
     release_selector,
     targets_cost,
@@ -240,24 +240,6 @@ class Bindings:
         most = self.memory.limit_bytes * self.memory.kept_share
         return cost > most or not self._could_take(binding, size)
 
-    def making_room(self, binding: Binding, publication: Publication) -> Work:
-        """Drop a binding's oldest messages, by policy and one in each step, until others fit."""
-        queue, bodies = binding.queue, publication.bodies
-        if self._policy_of(queue) != DROP_OLDEST:
-            return
-        head, count, largest = publication.head, len(bodies), max(map(len, bodies))
-        size = sum(map(len, bodies))
-        if self._never_fits(binding, head, largest):
-            return
-        if not self._could_take(binding, size):
-            count, size = 1, largest  # the new messages push out each other
-        cost = cost_alone(head, count, size)
-        while (
-            not self._fits(binding, count, size) or cost > self.memory.kept_room_for(binding.quota)
-        ) and queue.drop_oldest():
-            self._count_drop(queue.destination)
-            yield
-
     def _put_or_drop(self, binding: Binding, origin: Publication, body: bytes, number: int) -> bool:
         """Queue one message, or apply the policy if it does not fit. False = dropped."""
         queue = binding.queue
@@ -292,6 +274,12 @@ class Bindings:
         turn_away(client, error)
 
     def _make(self, subscription: Subscription, options: SubscribeOptions, name: str) -> Binding:
+        selector = subscription.selector
+        cost_s = BINDING_S if selector is None else BINDING_S + selector.cost_s
+        for target, pattern in subscription.targets:
+            if pattern is None:
+                destination = self.destinations.ensure(target)
+                self.destinations.check_cost(destination, cost_s, subscription.quota)
         first = subscription.targets[0][0]
         label = f"{first} of {options.durable or subscription.tag}".replace("\0", "/")
         quota = subscription.quota
@@ -307,7 +295,7 @@ class Bindings:
             host=self,
             client=subscription.client,
             durable=name,
-            selector=subscription.selector,
+            selector=selector,
             selector_text=options.selector,
             no_local=subscription.no_local,
             is_copy=subscription.is_copy,
@@ -442,8 +430,8 @@ class Bindings:
         origin = message.publication
         try:
             destination = self.destinations.open(origin.destination.name)
-            if is_long_choice(destination):
-                yield from asking([(destination, origin.head)])
+            if destination.cost_s > LIGHT_S:
+                yield
             recipients = destination.recipients(origin)
             if recipients:
                 self._give(destination, recipients[destination.rotation % len(recipients)], message)
@@ -458,13 +446,13 @@ class Bindings:
     def _reassigning(self, binding: Binding, message: Message, delay_s: float, now: float) -> Work:
         """Pass a message that a member refused to another one, or give it back.
 
-        With very many selectors, this ends in a later turn.
+        With many selectors, this is done in a later turn.
         """
         queue, is_passed = binding.queue, False
         try:
             destination = self.destinations.open(message.publication.destination.name)
-            if is_long_choice(destination):
-                yield from asking([(destination, message.publication.head)])
+            if destination.cost_s > LIGHT_S:
+                yield
             recipients = destination.recipients(message.publication)
             if others := [each for each in recipients if each is not binding]:
                 member = others[destination.rotation % len(others)]
@@ -491,8 +479,7 @@ class Bindings:
         origin = message.publication.with_bodies(destination, [message.body])
         if message.deliveries:
             origin = origin.with_head(redelivered_head(origin.head, message.deliveries + 1))
-        delivery = self.fan_out.encode_for(member, origin, origin.bodies)
-        self.queues.carry_out(self.fan_out.giving(member, delivery))
+        self.fan_out.give(member, self.fan_out.encode_for(member, origin, origin.bodies))
 
 
 def _cost(binding: Binding) -> int:

@@ -4,7 +4,6 @@ Each has an owner, its sender. It is removed on its next use if the owner may no
 """
 
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
 from itertools import islice
 
 from attrs import define, field
@@ -59,23 +58,11 @@ class LastValues:
     """By destination name."""
     newest: int = 0
     """The number of the one that was set last."""
-    _owner: Identity | None = None
-    """The owner of the scheduled messages that are being sent."""
 
-    @contextmanager
-    def left_by(self, owner: Identity | None) -> Iterator[None]:
-        """Make ``owner`` the owner of last values that the broker sets inside."""
-        self._owner = owner
-        try:
-            yield
-        finally:
-            self._owner = None
-
-    def keeper(self, publication: Publication) -> LastValueOwner:
-        """Return the owner of a message that may become a last value."""
+    def keeper(self, publication: Publication, owner: Identity | None) -> LastValueOwner:
+        """Return the owner of a message that may become a last value: its sender, or ``owner``."""
         sender = publication.sender
-        owner = sender.identity if sender is not None else self._owner
-        return LastValueOwner(owner, self.authorizer.changes)
+        return LastValueOwner(owner if sender is None else sender.identity, self.authorizer.changes)
 
     def change_of(self, publication: Publication) -> str:
         """Return a message's effect on the last value: ``set``, ``remove``, or "" for none."""

@@ -106,9 +106,9 @@ class Router(Broker):
         paused = route.is_paused = route.client.is_blocked or not route.may_read()
         route.client.outbox.pause_reading(paused=paused)
 
-    def end_turn(self, now: float) -> None:
+    def end_turn(self, now: float, *, is_last: bool = True) -> None:
         """Implement ``Broker.end_turn``, and send the frames and events for owners."""
-        super().end_turn(now)
+        super().end_turn(now, is_last=is_last)
         self.owners.flush()
         if events := self.events.take():
             self.tell(events)

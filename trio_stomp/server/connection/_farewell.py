@@ -39,6 +39,7 @@ async def send_farewell(link: Link, lifecycle: Lifecycle, close_reply: bytes) ->
     outbox, websocket, reason = link.outbox, link.websocket, lifecycle.reason
     outbox.is_closed = outbox.is_over = True  # no heart-beat may follow the last frame
     await outbox.clear_away()
+    outbox.publish(trio.current_time())  # its turn may not have come
     if websocket is not None:
         close = websocket.close(reason.websocket_code, reason.text)
         link.send_now(close_reply or close, trio.current_time())

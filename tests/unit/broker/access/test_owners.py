@@ -278,8 +278,7 @@ def test_one_that_ends_takes_nothing_of_the_next_with_it(core: DurableBench) -> 
 # Many last values, checked in pieces.
 
 
-@pytest.mark.parametrize("is_in_line", [False, True])
-def test_very_many_last_values_are_judged_in_pieces(is_in_line: bool):
+def test_very_many_last_values_are_judged_in_pieces():
     """All were judged in the turn of the first wildcard SUBSCRIBE after the rules had changed."""
     core = ClockedDurable()
     judged(core, rules("alice", "carol"))
@@ -289,9 +288,6 @@ def test_very_many_last_values_are_judged_in_pieces(is_in_line: bool):
     settled(core)
     assert len(core.broker.last_values.owners) == MANY
     judged(core, rules("carol"))
-    if is_in_line:
-        destination = core.broker.destinations.open("/topic/far")
-        core.broker.lines.open([destination])
     reader.does(Subscribed("0", "/topic/none", "auto", (), b"one"))
     assert core.broker.authorizer.revoked == 0, "it reaches none of them"
     reader.does(Subscribed("1", "/topic/0.*", "auto", (), b"half"))

@@ -88,26 +88,6 @@ def test_connected_clients_are_rechecked_in_pieces():
     assert actor.error().get("code") == "not-authorized"
 
 
-def test_a_wildcard_that_waits_for_a_topics_line_is_judged_in_pieces_too():
-    desk = judged("/topic/a.**")
-    recipients = [desk.actor() for _ in range(30)]
-    for taker in recipients:
-        for number in range(100):
-            taker.subscribes("/topic/a.big", str(number))
-    desk.settles()
-    sender, late = desk.actor(), desk.actor()
-    sender.sends("/topic/a.big", "x")
-    assert desk.broker.lines.busy
-    desk.pieces.clear()
-    subscribe(late, "/topic/a.*")
-    desk.settles()
-    assert max(desk.pieces) <= MOST
-    assert [each.command for each in late.writes()] == ["RECEIPT"]
-    sender.sends("/topic/a.big", "y")
-    desk.settles()
-    assert [each.text for each in late.writes()] == ["y"]
-
-
 def test_durable_subscriptions_to_wildcards_are_judged_in_pieces():
     desk = judged("/topic/a.**")
     actor = desk.actor()

@@ -1,7 +1,6 @@
 """The core's submissions to the store: turns, atomic groups, and failures."""
 
 import tracemalloc
-from collections.abc import Iterator
 from contextlib import suppress
 
 import pytest
@@ -239,33 +238,6 @@ def test_an_exception_rolls_back_a_group_of_the_broker_itself() -> None:
         raise KeyError
     assert bench.reported == ["moved is withdrawn"]
     assert bench.takes() == []
-
-
-def test_messages_that_follow_a_group_in_its_stream_are_written_again() -> None:
-    bench, client = Bench(), Client("1", OutboxFake("1.2", 1, 1))
-    again: list[tuple[str, object]] = []
-    whole, lost = bench.log.begin_whole(), Shown("s", [], client, again)
-    other, follows = Shown("other", [], None, again), Shown("s", [], None, again)
-
-    def part() -> Iterator[None]:
-        bench.log.write(Append("s", 0, b"", [b"x"], 0))
-        bench.log.when_safe(lost)
-        yield
-
-    assert bench.log.does_part(whole, part())
-    for effect, first in ((other, 0), (follows, 1)):
-        with bench.log.atomically():
-            bench.log.write(Append(effect.name, first, b"", [b"x"], 0))
-            bench.log.when_safe(effect)
-    bench.log.cut_whole(whole, client)
-    bench.log.cut_whole(whole, client)
-    assert again == [
-        ("take back", follows),
-        ("take back", lost),
-        ("write", lost),
-        ("write", follows),
-    ]
-    assert bench.takes() == [Append("other", 0, b"", [b"x"], 0)]
 
 
 def test_must_hold_records_are_separate_from_withdrawable_ones() -> None:

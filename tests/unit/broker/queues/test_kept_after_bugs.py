@@ -317,7 +317,8 @@ def test_a_hand_out_is_tried_again(ack: str, where: str, monkeypatch: pytest.Mon
 
 
 @pytest.mark.parametrize(
-    "where", [GIVE, "routing._fanout.FanOut.encode_for", "topics._bindings.is_long_choice"]
+    "where",
+    [GIVE, "routing._fanout.FanOut.encode_for", "delivery._delivery.Destination.recipients"],
 )
 @pytest.mark.parametrize("is_refused", [True, False], ids=["NACK", "leaving"])
 @pytest.mark.parametrize("is_long", [False, True])
@@ -325,7 +326,7 @@ def test_a_message_for_another_member(
     is_long: bool, is_refused: bool, where: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     if is_long:
-        monkeypatch.setattr("trio_stomp.broker.routing._selector_evaluator.FEW_SELECTORS", 0)
+        monkeypatch.setattr("trio_stomp.broker.topics._bindings.LIGHT_S", 0.0)
     scene = Scene(Bench())
     reader = scene.desk.reader(WORK, ack="client")
     scene.desk.actor().sends(WORK, "0")
@@ -363,16 +364,6 @@ def test_the_other_subscriptions_of_a_leaving_client_end(monkeypatch: pytest.Mon
     assert scene.bugs == 1
     assert not reader.client.subscriptions
     assert reader.client not in scene.desk.broker.clients
-
-
-def test_a_large_acknowledgement(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("trio_stomp.broker.queues._acknowledger.MUCH", 2)
-    scene = Scene.of(DurableBench)
-    reader, frames = scene.taken("client")
-    plant(monkeypatch, FINISH, 2)
-    scene.does(lambda: reader.acks(frames[-1]), reader)
-    scene.settles()
-    scene.ends_with(q=["1", "2"])
 
 
 def test_a_message_that_a_selector_passed_returns(monkeypatch: pytest.MonkeyPatch) -> None:

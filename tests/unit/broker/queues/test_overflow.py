@@ -458,7 +458,7 @@ def test_blocked_message_that_fails_later_counts_as_refused():
 
     def to(name: str) -> int:
         try:
-            return publisher.send(None, run_of(name, "ab"), desk.now, desk.now)[0]
+            return publisher.send_for(run_of(name, "ab"), None, desk.now)
         except QueueFull as error:
             return error.done
         except ProtocolError:

@@ -11,7 +11,7 @@ from trio_stomp.broker.queues._hand_out import MOST_EXPIRED
 from trio_stomp.broker.queues._queue import EXPIRED
 
 Q = "/queue/q"
-MANY = 20_000
+MANY = 16_000
 BOOK = {Q: DestinationPolicy(ttl_ms=50_000, ack_timeout_ms=10_000)}
 
 

@@ -22,7 +22,6 @@ IN_MEMORY = (
 )
 IN_STORE = (
     *IN_MEMORY,
-    "sending._due.DueSender.is_long",
     "durability._log.Log.put",
     "sending._scheduler.Scheduler._note",
 )
@@ -150,13 +149,14 @@ def test_a_cancellation(
 
 @pytest.mark.parametrize(
     "where",
-    ["sending._due.DueSender.sending", "sending._transaction.TransactionCommitter._put", KEEP],
+    ["sending._due.DueSender.send", "sending._publisher.Publisher.send_to", KEEP],
 )
 @pytest.mark.parametrize("repeats", [0, 1])
-def test_what_is_sent_in_pieces(repeats: int, where: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_is_sent_to_durable_subscriptions(
+    repeats: int, where: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     if where == KEEP and not repeats:
         where = FINISH_ALL
-    monkeypatch.setattr("trio_stomp.broker.sending._publisher.MANY_DURABLES", 1)
     bench = DurableBench()
     readers = [
         bench.reader("/topic/t", durable_subscription_name=f"d{number}") for number in range(3)

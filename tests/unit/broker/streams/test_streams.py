@@ -204,7 +204,7 @@ def test_stream_headers_stored_by_an_older_broker_are_ignored(bench):
     run = run_of(
         TOPIC, headers=(("x-stream-timestamp", "1"), ("x-stream-offset", "99"), ("kept", "1"))
     )
-    bench.broker.publisher.send(None, run, bench.now, bench.now)
+    bench.broker.publisher.send_for(run, None, bench.now)
     (frame,) = reads(bench).reads()
     assert offsets([frame]) == [0]
     assert timestamps([frame]) == [stream_of(bench).newest_ms]

@@ -1,0 +1,157 @@
+"""What a message may cost at its subscribers, and what of it one user may take."""
+
+import pytest
+
+from tests.support.core import Actor, Bench
+from tests.support.quota_fakes import ALL, user
+from trio_stomp.base import MemoryBudget
+from trio_stomp.broker.delivery import DEAR_S, LIMIT_S
+from trio_stomp.frames import FrameRun, Head
+from trio_stomp.protocol import Committed
+
+T = "/topic/t"
+DEAR = "a = 1 OR a = 2 OR a = 3"
+"""A selector that is as dear here as one of 1,000 words: 0.6 ms with what ``selector`` adds."""
+MOST = int(LIMIT_S / 0.6e-3)
+
+
+@pytest.fixture(autouse=True)
+def dear_words(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("trio_stomp.broker.selectors._selector.WORD_S", 40e-6)
+
+
+def selector(number: int) -> str:
+    return f"{DEAR} OR b = {number}"
+
+
+def filled(bench: Bench, destination: str, count: int, name: str = "") -> list[Actor]:
+    """Return clients with dear subscriptions, some of each."""
+    found = []
+    for start in range(0, count, 50):
+        actor = actor_of(bench, name)
+        for number in range(start, min(count, start + 50)):
+            actor.subscribes(destination, id=f"{number}", selector=selector(number))
+        found.append(actor)
+    return found
+
+
+def actor_of(bench: Bench, name: str = "") -> Actor:
+    return user(bench, name) if name else bench.actor()
+
+
+def settle(bench: Bench) -> None:
+    while bench.broker.has_more:
+        bench.turn()
+
+
+def bodies(actor: Actor) -> list[str]:
+    return [frame.text for frame in actor.writes() if frame.command == "MESSAGE"]
+
+
+def test_a_topic_takes_subscribers_up_to_the_limit_and_names_it() -> None:
+    bench = Bench()
+    filled(bench, T, MOST - 20)
+    late = bench.actor()
+    for number in range(100):
+        late.subscribes(T, id=f"late {number}", selector=selector(10_000 + number))
+        if late.client.is_refused:
+            break
+    error = late.error()
+    assert error.get("code") == "too-many-subscriptions"
+    assert "of 100 that are allowed" in (error.get("message") or "")
+    sender, reader = bench.actor(), bench.actor()
+    reader.subscribes("/topic/other")
+    sender.sends(T, "x")
+    settle(bench)
+    assert not sender.client.is_refused
+    reader.subscribes("/topic/more", id="more")
+    assert not reader.client.is_refused
+
+
+def test_equal_selectors_count_once_for_a_message() -> None:
+    bench = Bench()
+    readers = [bench.actor() for _ in range(4)]
+    for reader in readers:
+        for number in range(MOST):
+            reader.subscribes(T, id=f"{number}", selector=DEAR)
+        assert not reader.client.is_refused
+    bench.actor().sends(T, "x", a="3")
+    settle(bench)
+    assert [len(bodies(reader)) for reader in readers] == [MOST] * 4
+
+
+def test_where_wildcards_exceed_the_limit_together_the_send_is_refused() -> None:
+    bench = Bench()
+    filled(bench, "/topic/>", MOST + 20)
+    sender = bench.actor()
+    sender.sends(T, "x")
+    settle(bench)
+    assert sender.error().get("code") == "too-many-subscriptions"
+
+
+def test_a_dear_message_waits_until_everything_cheap_is_done() -> None:
+    bench = Bench()
+    filled(bench, T, int(DEAR_S / 0.6e-3) + 20)
+    first, second, cheap = bench.actor(), bench.actor(), bench.actor()
+    reader = bench.actor()
+    reader.subscribes("/topic/>", id="all")
+    settle(bench)
+    first.sends(T, "dear 1")
+    second.sends(T, "dear 2")
+    cheap.sends("/topic/cheap", "cheap")
+    assert bodies(reader) == ["cheap"]
+    bench.turn()
+    assert bodies(reader) == ["dear 1"]
+    bench.turn()
+    assert bodies(reader) == ["dear 2"]
+
+
+def test_a_run_is_cut_between_messages_and_keeps_its_order_and_receipts() -> None:
+    bench = Bench()
+    filled(bench, T, 8)  # 5 ms each
+    reader, sender = bench.actor(), bench.actor()
+    reader.subscribes(T)
+    run = FrameRun(
+        Head("SEND", (("destination", T),), -1, T), [b"%d" % n for n in range(9)], [(9, b"last")]
+    )
+    sender.does(run)
+    taken = [len(bodies(reader))]
+    while bench.broker.has_more:
+        bench.turn()
+        taken.append(len(bodies(reader)))
+    assert sum(taken) == 9
+    assert max(taken) <= 3
+    assert sender.writes()[-1].get("receipt-id") == "last"
+
+
+def test_a_commit_that_costs_more_than_the_limit_is_refused_by_name() -> None:
+    bench = Bench()
+    filled(bench, T, 8)
+    sender, reader = bench.actor(), bench.actor()
+    reader.subscribes(T)
+    runs = [FrameRun(Head("SEND", (("destination", T),), -1, T), [b"x"], []) for _ in range(30)]
+    sender.does(Committed(runs, b"r"))
+    settle(bench)
+    error = sender.error()
+    assert (error.get("code"), error.get("receipt-id")) == ("transaction-too-large", "r")
+    assert bodies(reader) == []
+    bench.actor().does(Committed(runs[:10], b"r"))
+    settle(bench)
+    assert len(bodies(reader)) == 10
+
+
+@pytest.mark.parametrize("destination", [T, "/topic/>"])
+def test_a_user_leaves_half_to_others(destination: str) -> None:
+    bench = Bench(memory=MemoryBudget(1 << 30, 0.8))
+    bench.broker.use_rules(ALL, lambda _: True, bench.now)
+    greedy = filled(bench, destination, MOST + 60, "mallory")
+    sender, other = actor_of(bench, "alice"), actor_of(bench, "bob")
+    other.subscribes(T, selector=selector(99_999))
+    sender.sends(T, "x")
+    settle(bench)
+    again = actor_of(bench, "alice")
+    again.sends(T, "y", b="99999")
+    settle(bench)
+    assert not again.client.is_refused
+    assert bodies(other)[-1:] == ["y"]
+    assert any(each.client.is_refused for each in greedy)
