@@ -79,7 +79,7 @@ class Destinations:
     wildcard subscriptions.
     """
     excess: list[Client] = field(factory=list)
-    """Clients whose wildcards take more of a destination than their user's share."""
+    """Clients whose wildcards take more of a destination than there is, to be ended."""
     leaving: dict[Client, None] = field(factory=dict)
     """Clients whose subscriptions end over several turns. Look-ups skip them."""
     turns: Turns = field(factory=Turns)
@@ -291,7 +291,7 @@ class Destinations:
             raise too_many_subscribers(destination.name, used_s + cost_s, most_s)
 
     def note_excess(self, destination: Destination) -> None:
-        """Note whose wildcards take more of a destination than the user's share, to end them."""
+        """Note the wildcards of the user who takes most of a destination, to end them."""
         costs: dict[Quota, float] = {}
         for each in destination.subscribers:
             if each.quota is not None:
@@ -299,13 +299,12 @@ class Destinations:
         if not costs:
             return
         quota = max(costs, key=costs.__getitem__)
-        if costs[quota] > (LIMIT_S - destination.cost_s + costs[quota]) / 2:
-            self.excess += [
-                each.client
-                for each in destination.subscribers
-                if isinstance(each, Subscription)
-                if each.quota is quota and each not in destination.exact
-            ]
+        self.excess += [
+            each.client
+            for each in destination.subscribers
+            if isinstance(each, Subscription)
+            if each.quota is quota and each not in destination.exact
+        ]
 
     def _enter(self, name: str, kind: Kind, quota: Quota | None = None) -> Destination:
         destination = self._destinations[name] = Destination(name, kind, reserved=is_reserved(name))

@@ -7,7 +7,7 @@ from tests.support.quota_fakes import ALL, user
 from trio_stomp.base import MemoryBudget
 from trio_stomp.broker.delivery import DEAR_S, LIMIT_S
 from trio_stomp.frames import FrameRun, Head
-from trio_stomp.protocol import Committed
+from trio_stomp.protocol import Acked, Committed
 
 T = "/topic/t"
 DEAR = "a = 1 OR a = 2 OR a = 3"
@@ -24,13 +24,15 @@ def selector(number: int) -> str:
     return f"{DEAR} OR b = {number}"
 
 
-def filled(bench: Bench, destination: str, count: int, name: str = "") -> list[Actor]:
+def filled(
+    bench: Bench, destination: str, count: int, name: str = "", first: int = 0
+) -> list[Actor]:
     """Return clients with dear subscriptions, some of each."""
     found = []
     for start in range(0, count, 50):
         actor = actor_of(bench, name)
         for number in range(start, min(count, start + 50)):
-            actor.subscribes(destination, id=f"{number}", selector=selector(number))
+            actor.subscribes(destination, id=f"{number}", selector=selector(first + number))
         found.append(actor)
     return found
 
@@ -155,3 +157,58 @@ def test_a_user_leaves_half_to_others(destination: str) -> None:
     assert not again.client.is_refused
     assert bodies(other)[-1:] == ["y"]
     assert any(each.client.is_refused for each in greedy)
+
+
+def test_a_composite_run_is_cut_as_well() -> None:
+    bench = Bench()
+    filled(bench, T, 4)
+    filled(bench, "/topic/u", 4)
+    reader, sender = bench.actor(), bench.actor()
+    reader.subscribes(T)
+    names = f"{T},/topic/u"
+    sender.does(FrameRun(Head("SEND", (("destination", names),), -1, names), [b"x"] * 7, []))
+    assert 0 < len(bodies(reader)) < 7
+    settle(bench)
+    assert not sender.client.is_refused
+    assert bench.broker.destinations.ensure(T).enqueued == 7
+
+
+def test_a_commit_whose_cost_is_unknown_is_refused_for_its_fault() -> None:
+    bench = Bench()
+    filled(bench, "/topic/>", 2)
+    fault, wrong = bench.actor(), bench.actor()
+    fault.does(Committed([Acked([b"none-1"], "id", None, False, True, ())], b"r"))
+    assert fault.error().get("code") == "unknown-ack"
+    run = FrameRun(Head("SEND", (("destination", ","),), -1, ","), [b"x"], [])
+    wrong.does(Committed([run], b"r"))
+    assert wrong.error().get("code") == "invalid-destination"
+
+
+def test_of_many_users_one_is_ended_and_the_others_go_on() -> None:
+    bench = Bench(memory=MemoryBudget(1 << 30, 0.8))
+    bench.broker.use_rules(ALL, lambda _: True, bench.now)
+    actors = [
+        actor
+        for n in range(8)
+        for actor in filled(bench, "/topic/>", MOST // 7, f"user-{n}", n * 1000)
+    ]
+    sender = actor_of(bench, "alice")
+    sender.sends(T, "x")
+    settle(bench)
+    assert sender.error().get("code") == "too-many-subscriptions"
+    assert len({each.client.user for each in actors if each.client.is_refused}) == 1
+    again = actor_of(bench, "alice")
+    again.sends(T, "y")
+    settle(bench)
+    assert not again.client.is_refused
+
+
+def test_a_work_queue_counts_its_selectors_and_one_recipient() -> None:
+    bench = Bench()
+    filled(bench, "#work", 5)
+    sender = bench.actor()
+    sender.sends("#work", "x", a="1")
+    settle(bench)
+    destination = bench.broker.destinations.find_current("#work")
+    assert destination is not None
+    assert destination.cost_s == pytest.approx(5 * 0.6e-3, rel=0.3)
