@@ -393,15 +393,15 @@ class Broker(BrokerAssembly):
             names = (name for count, name in run.receipts if count == error.done + 1)
             error.receipt_id = next(names, None)
             raise
-        is_waiting = False
+        work: Work = iter(())
+        is_done = True
         if publisher.to_topics.answering:
             answer = partial(self.receipts.of_run, client, run, taken, outcome)
             work = self._answering(answer)
-            if is_waiting := not self.turns.finishes(work):
-                self.turns.wait(client, work)
+            is_done = self.turns.finishes(work)
         elif run.receipts:
             self.receipts.of_run(client, run, taken, outcome)
-        if taken == count and not is_waiting:
+        if taken == count and is_done:
             return True
         following = events[index + 1 :]
         if taken < count:
@@ -409,9 +409,9 @@ class Broker(BrokerAssembly):
             following = [FrameRun(run.head, run.bodies[taken:], later), *following]
             if self._is_to_queue(run.head):
                 self.overflow.wait(client, run.bodies[taken])
-            elif not is_waiting:
-                self.turns.wait(client, iter(()))
-        self.hold(client, following, received_at)
+                self.hold(client, following, received_at)
+                return False
+        self.wait_turn(client, work, following, received_at)
         return False
 
     def _affords(self, client: Client, event: Committed) -> bool:
@@ -429,8 +429,7 @@ class Broker(BrokerAssembly):
         """End clients whose wildcards close a destination for others."""
         clients, self.destinations.excess = self.destinations.excess, []
         for client in dict.fromkeys(clients):
-            if not client.is_refused:
-                self.refuse(client, too_many_subscribers("wildcards", LIMIT_S, LIMIT_S / 2), now)
+            self.refuse(client, too_many_subscribers("wildcards", LIMIT_S, LIMIT_S / 2), now)
 
     def _answering(self, answer: Callable[[], None]) -> Work:
         """Answer the client's requests to DIAG destinations, and then its SEND or COMMIT."""
@@ -475,9 +474,8 @@ class Broker(BrokerAssembly):
             self.durability.hold(client, events, received_at)
         else:
             outcome = self.committer.commit(client, whole, now)
-            answer = noop
-            if outcome is not None:
-                answer = partial(self.receipts.of_run, client, run, len(run.bodies), outcome)
+            assert outcome is not None  # for it has an action
+            answer = partial(self.receipts.of_run, client, run, len(run.bodies), outcome)
             self.wait_turn(client, self._answering(answer), following, received_at)
 
     # Other events.

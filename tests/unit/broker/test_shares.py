@@ -434,3 +434,14 @@ def test_a_consumer_that_ends_in_pieces_looks_for_nothing_more(desk: Clocked):
     reader.unsubscribes()
     desk.settles()
     assert all(not queue.consumers for queue in desk.broker.queues)
+
+
+def test_a_commit_waits_until_wildcards_have_joined_a_new_queue(desk: Clocked):
+    reader, sender = desk.actor(), desk.actor()
+    for number in range(500):
+        reader.subscribes("/queue/*", f"{number}")
+    desk.settles()
+    sender.commits(run_of("/queue/new", ["x"]))
+    desk.settles()
+    assert [frame.text for frame in reader.messages()] == ["x"]
+    assert [frame.command for frame in sender.frames()] == ["RECEIPT"]

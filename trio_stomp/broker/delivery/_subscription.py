@@ -193,12 +193,6 @@ class Subscription:
         self.is_plain = self.catch_up is None and self.selector is None and not self.no_local
 
     @property
-    def is_there(self) -> bool:
-        """Return whether it is in force and its client is not leaving."""
-        client = self.client
-        return client.subscriptions.get(self.key) is self and not client.is_leaving
-
-    @property
     def is_leaving(self) -> bool:
         """Return whether its client is leaving."""
         return self.client.is_leaving
@@ -246,10 +240,6 @@ class AnyBinding(Protocol):
     version_index: int
     quota: "Quota | None"
     cost_s: float
-
-    @property
-    def is_there(self) -> bool:
-        """Return whether it is still among the subscribers."""
 
     @property
     def is_leaving(self) -> bool:

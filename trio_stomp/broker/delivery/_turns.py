@@ -27,7 +27,7 @@ class Stop(Enum):
     """Why a work ends its share early."""
 
     BLOCKED = auto()
-    """It waits until ``Turns.awaken`` or ``Turns.resume``."""
+    """It waits until ``Turns.resume``."""
     BEHIND = auto()
     """Other waiting works must go first."""
 
@@ -107,7 +107,7 @@ class Turns:
     waiting: "OrderedDict[object, tuple[Client | None, Work]]" = field(factory=OrderedDict)
     """Unfinished works, by client. The key of a work without a client is the work."""
     _blocked: "OrderedDict[Client, Work]" = field(factory=OrderedDict)
-    """Works that wait for ``awaken`` or ``resume``."""
+    """Works that wait for ``resume``."""
     _stop: Stop | None = None
     """Why the current work ends its share early."""
 
@@ -173,15 +173,6 @@ class Turns:
         self.begin(SHARE_S)
         if not self.finishes(work):
             self.carry_out(work)
-
-    def awaken(self) -> bool:
-        """Resume blocked works. Return whether there were any."""
-        if not self._blocked:
-            return False
-        for client, work in self._blocked.items():
-            self.wait(client, work)
-        self._blocked.clear()
-        return True
 
     def resume(self, client: "Client") -> None:
         """Resume the blocked work of a client, if it has one."""

@@ -237,8 +237,6 @@ class Forwards:
         Raises:
           ProtocolError: They do not accept them for too long.
         """
-        if client not in self._by_client:
-            return
         until = now + PATIENCE_S
         timer = self.timers.call_at(until, lambda _: self.turns.resume(client))
         try:

@@ -51,8 +51,7 @@ class Claim:
         """Implement ``Effect.commit``: settle all deliveries. A bug returns those that are left."""
         try:
             for consumer, pool in self.parts:
-                if pool:
-                    self.acknowledger.note_room(consumer)
+                self.acknowledger.note_room(consumer)
                 while pool:
                     number, unacked = pool[0]
                     if not self.event.negative:
@@ -66,8 +65,7 @@ class Claim:
     def withdraw(self, now: float) -> None:
         """Implement ``Effect.withdraw``: return the deliveries that are left to their queues."""
         for consumer, pool in self.parts:
-            if pool:
-                self.acknowledger.note_room(consumer)
+            self.acknowledger.note_room(consumer)
             for number, unacked in pool:
                 consumer.release(number, unacked)
                 self.acknowledger.give_back(unacked, now)

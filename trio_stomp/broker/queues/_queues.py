@@ -84,7 +84,7 @@ class QueueBook:
     wildcard_queues: WildcardQueues = field(init=False)
     ending: dict[Consumer, None] = field(factory=dict)
     """Consumers that end in pieces. Their messages return before others are served."""
-    frozen: dict[Queue, int] = field(factory=dict)
+    frozen: dict[Queue, None] = field(factory=dict)
     """Queues that hand out nothing, with the number of unfinished COMMITs or NACKs into each."""
     _marked: deque[Source] = field(factory=deque)
     _accepted: int = 0
@@ -334,16 +334,14 @@ class QueueBook:
             self.turns.carry_out(work)
 
     def freeze(self, queues: Iterable[Queue]) -> None:
-        """Stop the hand-out of ``queues`` until a COMMIT or NACK into them is complete."""
+        """Stop the hand-out of ``queues`` until older messages are in them."""
         for queue in queues:
-            self.frozen[queue] = self.frozen.get(queue, 0) + 1
+            self.frozen[queue] = None
 
     def thaw(self, queues: Iterable[Queue]) -> None:
-        """Undo ``freeze``: the COMMIT or NACK is complete, or has failed."""
+        """Undo ``freeze``."""
         for queue in queues:
-            self.frozen[queue] -= 1
-            if not self.frozen[queue]:
-                del self.frozen[queue]
+            del self.frozen[queue]
             self.mark(queue)
 
     def _must_wait(self, source: Source) -> bool:

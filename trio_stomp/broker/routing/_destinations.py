@@ -105,11 +105,6 @@ class Destinations:
         """Return the number of wildcard subscriptions, without those that another broker counts."""
         return len(self._wildcards) - self._copied
 
-    @property
-    def changes(self) -> int:
-        """Return the generation: how often the wildcard subscriptions have changed."""
-        return self._generation
-
     def has(self, destination: Destination) -> bool:
         """Return whether a destination is in use and was not replaced by one of the same name."""
         return self._destinations.get(destination.name) is destination
@@ -159,10 +154,6 @@ class Destinations:
     def _tables(self, destination: Destination) -> "list[dict[Member, None]]":
         wild = [] if destination.private else self._wildcards.tables(destination.name)
         return [destination.exact, *wild]
-
-    def is_current(self, destination: Destination) -> bool:
-        """Return whether the subscribers of a destination are up to date."""
-        return destination.generation == self._generation
 
     def ensure(self, name: str, quota: Quota | None = None) -> Destination:
         """Return the destination of ``name``, created if needed. Do not look up its subscribers.

@@ -217,8 +217,6 @@ class Publisher:
         Raises:
           ProtocolError: As for ``plan``.
         """
-        if self.forwards.is_elsewhere is None:
-            return False
         _, plan = self.plan(client, head, client.quota)
         return plan.schedule is not None and plan.is_apart
 

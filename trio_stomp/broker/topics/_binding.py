@@ -68,11 +68,6 @@ class Binding:
         self.cost_s = BINDING_S if self.selector is None else BINDING_S + self.selector.cost_s
 
     @property
-    def is_there(self) -> bool:
-        """Return whether it is still subscribed."""
-        return not self.is_ended
-
-    @property
     def is_leaving(self) -> bool:
         """Return whether it ends soon because its clients leave. Durable subscriptions stay."""
         # There are several consumers if it was a shared durable subscription that has ended.

@@ -468,3 +468,17 @@ def test_only_the_newest_deliveries_are_remembered(monkeypatch: pytest.MonkeyPat
     (record,) = bench.takes()
     assert isinstance(record, Delivered)
     assert list(record.ids) == [3, 4, 5]
+
+
+def test_effects_go_on_later_where_there_is_no_time() -> None:
+    bench = Bench()
+    put(bench.log)
+    for name in ("first", "second"):
+        bench.notes(name)
+    bench.takes()
+    bench.log.commit(1, 0.0, lambda: True)
+    assert bench.reported == ["first holds"]
+    assert bench.log.has_more
+    bench.log.go_on(0.0)
+    assert bench.reported == ["first holds", "second holds"]
+    assert not bench.log.has_more

@@ -303,3 +303,18 @@ def test_a_broker_tells_what_others_have(core: DurableBench) -> None:
     core.broker.subscriptions.is_copy = lambda names, _: FAR in names
     assert not core.broker.counts([Q, FAR])
     assert core.broker.counts([Q])
+
+
+def test_a_send_to_several_brokers_waits_for_the_senders_earlier_messages() -> None:
+    core = spread(DurableBench(is_prompt=False))
+    sender, other = core.actor(), core.actor()
+    sender.sends(Q, "a", persistent="true")
+    sender.does(run_of(f"{Q},{FAR}", ["b"], STORED, [(1, b"both")]))
+    other.sends(Q, "a", persistent="true")
+    other.does(run_of(FAR, ["c"], STORED, [(1, b"far")]))
+    assert kept(core) == []
+    for _ in range(4):
+        core.turn()
+        core.answers()
+    assert sorted(kept(core)) == [([b"b"], FAR), ([b"c"], FAR)]
+    assert commands(sender) == commands(other) == ["RECEIPT"]
