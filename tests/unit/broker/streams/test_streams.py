@@ -413,3 +413,14 @@ def test_too_many_streams_are_logged_once(monkeypatch):
     assert texts(actor.reads()) == []
     actor.subscribes("/topic/b", x_stream_offset="first")
     assert "and there are not 1 others" in (actor.error().get("message") or "")
+
+
+@pytest.mark.parametrize("kind", [Bench, DurableBench], ids=["memory", "store"])
+def test_a_last_value_that_is_not_durable_is_in_the_stream_once(
+    kind: type[Bench | DurableBench],
+) -> None:
+    bench = kind(book={"/topic/log": DestinationPolicy(stream=True)})
+    bench.actor().sends("/topic/log", "x", retain="set")
+    bench.turn()
+    (stream,) = bench.broker.streams
+    assert stream.next == 1
