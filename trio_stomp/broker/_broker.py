@@ -166,6 +166,7 @@ class Broker(BrokerAssembly):
                 self.wait_turn(client, later.work, events[index:], received_at)
                 return
             except RemoteError as error:
+                self.publisher.to_topics.answering.clear()
                 self._end_excess(now)
                 self.destinations.forget_new()
                 add_origin(error, event)
@@ -174,6 +175,9 @@ class Broker(BrokerAssembly):
                     self.durability.hold(client, [Refused(error.without_traceback())], received_at)
                     return
                 self.refuse(client, error.without_traceback(), now)
+            except Exception:
+                self.publisher.to_topics.answering.clear()  # nobody has asked after all
+                raise
             if self.fan_out.slow:
                 self._settle_slow(now, records=True)
 

@@ -79,7 +79,7 @@ class Broker:
 
 
 class Sent:
-    """What was sent, and the most bytes that were held for it at a time."""
+    """A ``Send`` that records the parts of an answer, and the most bytes held at a time."""
 
     def __init__(self) -> None:
         self.parts: list[bytes] = []

@@ -100,6 +100,7 @@ class Turns:
     _spent_s: float = 0.0
     """The known cost of the events of this turn."""
     _is_last: bool = True
+    """All input that has come was applied."""
     _is_late: bool = False
     """Waiting works go on: everything cheap of this turn is done."""
     bug: Exception | None = None
@@ -144,16 +145,14 @@ class Turns:
         if cost_s * count < LIGHT_S:
             return count
         is_dear = cost_s >= DEAR_S
-        may_be = self._is_last if is_dear else True
-        if not (self._is_late and may_be) and (is_dear or self.waiting):
+        may_act = self._is_late and (self._is_last or not is_dear)
+        if not may_act and (is_dear or self.waiting):
             return 0
-        if self._spent_s:
-            count = min(count, int((DEAR_S - self._spent_s) / cost_s))
-        else:
-            count = min(count, max(1, int(DEAR_S / cost_s)))
-        self._spent_s += cost_s * max(count, 0)
+        least = 0 if self._spent_s else 1
+        count = min(count, max(least, int((DEAR_S - self._spent_s) / cost_s)))
+        self._spent_s += cost_s * count
         self.has_dear |= self._spent_s >= DEAR_S
-        return max(count, 0)
+        return count
 
     def stop(self, why: Stop) -> None:
         """End the share of the current work, which must yield next."""

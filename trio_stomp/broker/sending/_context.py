@@ -1,4 +1,4 @@
-"""What holds for a whole SEND."""
+"""The context of a SEND: its sender, its times, its quota, and the group that it is part of."""
 
 from typing import TYPE_CHECKING
 
@@ -11,7 +11,7 @@ if TYPE_CHECKING:
 
 @value(eq=False, repr=False)
 class SendContext:
-    """What holds for a whole SEND.
+    """The context of a SEND, the same for all its destinations.
 
     Args:
       client: The sender; None = the broker.

@@ -56,7 +56,7 @@ class Planned:
     ids: int = 0
     """Bytes of ids for duplicate detection."""
     cost_s: float = 0.0
-    """What it costs to carry it out, in seconds."""
+    """The cost of all actions, in seconds."""
     survives: bool = False
     """Part of it concerns the store, so all of it is stored."""
 

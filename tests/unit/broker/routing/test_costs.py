@@ -1,4 +1,4 @@
-"""What a message may cost at its subscribers, and what of it one user may take."""
+"""Bounds on the cost of a message at its subscribers, of all users and of one."""
 
 import pytest
 

@@ -9,12 +9,12 @@ from attrs import define
 from hypothesis import HealthCheck, event, example, given, settings
 from hypothesis import strategies as st
 
-from tests.support.core import Actor, lasting_bytes, pairs, run_of
+from tests.support.core import Actor, Bench, lasting_bytes, pairs, run_of
 from tests.support.durable_fakes import DurableBench
 from trio_stomp.base import FrameBug
 from trio_stomp.broker import DestinationPolicy, Log, internal_error
 from trio_stomp.broker.sending import Duplicates
-from trio_stomp.protocol import Acked, Refused
+from trio_stomp.protocol import Acked, Committed, Refused
 
 IN, OUT, NEWS, LOG, LAST = "/queue/in", "/queue/out", "/topic/news", "/topic/log", "/topic/last"
 FAR = "/queue/far"
@@ -194,3 +194,19 @@ def test_all_or_nothing(actions: list[Action], method: str, at: int, is_spread: 
     assert is_done == control.commits(actions)
     assert scene.seen() == control.seen()
     assert scene.kept() == control.kept()
+
+
+@pytest.mark.bugs
+def test_requests_of_a_commit_that_fails_are_not_answered(monkeypatch: pytest.MonkeyPatch) -> None:
+    bench = Bench()
+    reader, sender, other = bench.actor(), bench.actor(), bench.actor()
+    reader.subscribes("/queue/answers")
+    ask = run_of("DIAG/explain", ['{"destination": "/queue/x"}'], (("reply-to", "/queue/answers"),))
+    with monkeypatch.context() as patch:
+        patch.setattr("trio_stomp.broker.sending._to_queue.QueueSender.enqueue", None)
+        with pytest.raises(FrameBug):
+            sender.does(Committed([ask, run_of(OUT, ["x"])], b"c"))
+
+    other.sends("/topic/t", "y", receipts=[(1, b"r")])
+    assert [frame.command for frame in other.frames()] == ["RECEIPT"]
+    assert reader.reads() == []
