@@ -35,7 +35,6 @@ MODULES = (
     "trio_stomp/broker/queues/_hand_out.py",
     "trio_stomp/broker/delivery/_histogram.py",
     "trio_stomp/broker/queues/_message.py",
-    "trio_stomp/broker/_assembly.py",
     "trio_stomp/broker/queues/_scan_positions.py",
     "trio_stomp/broker/sending/_publisher.py",
     "trio_stomp/broker/sending/_to_queue.py",
@@ -55,7 +54,7 @@ MODULES = (
 """The modules that each message passes through and that use each other's classes. A call between
 compiled modules costs a tenth of one through the interpreter."""
 
-SUBCLASSED = frozenset({"Broker", "FrameDecoder", "Outbox", "BrokerAssembly"})
+SUBCLASSED = frozenset({"FrameDecoder", "Outbox"})
 """Compiled classes of which code that is not compiled, or a test, has subclasses."""
 
 NEEDS = ("mypy>=1.18", "setuptools>=65")

@@ -328,7 +328,7 @@ async def test_an_ack_of_an_auto_subscription_is_ignored_and_counted(
     for _ in range(2):
         await client.send("ACK", headers)
         assert await client.receive_until_receipt("r") == []
-    assert sum(broker.acks.ignored for broker in dial.brokers) == 2
+    assert sum(broker.acknowledger.counters.ignored for broker in dial.brokers) == 2
 
 
 @pytest.mark.covers("A18")

@@ -26,7 +26,7 @@ from tests.support.fakes import Client, StreamPipe
 from tests.support.nats import NatsProcess, running_nats
 from trio_stomp import Settings, serve
 from trio_stomp.base import OptionError
-from trio_stomp.cli._main import main
+from trio_stomp.cli import main
 from trio_stomp.cluster import ClusterNames, Contact, Dialer, _entries
 from trio_stomp.cluster._entries import end_entry, epoch_entry
 from trio_stomp.nats import JetStream

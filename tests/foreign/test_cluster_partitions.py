@@ -26,7 +26,7 @@ from tests.support.dashboard import live, shows
 from tests.support.fakes import Client, StreamPipe
 from trio_stomp import Settings
 from trio_stomp.base import OptionError
-from trio_stomp.cli._main import main
+from trio_stomp.cli import main
 from trio_stomp.cluster import ClusterNames, newest, open_log
 from trio_stomp.cluster.routing import Placement
 from trio_stomp.nats import JetStream

@@ -10,7 +10,7 @@ import trio
 
 from tests.support.nats import running_nats
 from trio_stomp.base import OptionError
-from trio_stomp.cli._main import main
+from trio_stomp.cli import main
 from trio_stomp.cluster import ClusterNames, open_engine, vacate
 from trio_stomp.nats import JetStream, NatsOptions, open_client
 from trio_stomp.store import StoreUnavailable

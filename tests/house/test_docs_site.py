@@ -17,8 +17,7 @@ import pytest
 
 from tests.support.chromium import chromium_or_skip, running_chromium
 from tests.support.testing_links import ARGUMENTS
-from trio_stomp.broker.headers import _dialect, _send_options, _subscribe_options
-from trio_stomp.broker.headers._send_outcome import SendOutcome
+from trio_stomp.broker.headers import SendOutcome, _dialect, _send_options, _subscribe_options
 
 ROOT = Path(__file__).parents[2]
 DOCS = ROOT / "docs"

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
 from tests.support.core import Core, Peer, head_bytes
-from trio_stomp.base._errors import CloseReason
+from trio_stomp.base import CloseReason
 from trio_stomp.broker import BrokerPolicies
 from trio_stomp.broker.topics._stale import (
     CHANNEL_OVERHEAD_BYTES,

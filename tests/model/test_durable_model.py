@@ -21,7 +21,7 @@ from tests.support.durable_fakes import PAGE_BYTES, DurableBench
 from tests.support.stores import KINDS, make_place
 from tests.support.stores import numbers as numbers
 from tests.support.stores import postgres as postgres
-from trio_stomp.base._errors import CloseReason
+from trio_stomp.base import CloseReason
 from trio_stomp.broker import DestinationPolicy, MemoryBudget, StoreRead
 from trio_stomp.broker.queues import _storage as storage_module
 from trio_stomp.broker.queues import _windows as windows_module

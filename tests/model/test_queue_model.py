@@ -15,7 +15,7 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, 
 
 from tests.support.core import OVERHEAD, Actor, Bench, Received, read_frames, run_of
 from trio_stomp.broker import NEVER, DestinationPolicy
-from trio_stomp.broker.subscribing._leaving import LOST
+from trio_stomp.broker.subscribing import LOST
 from trio_stomp.frames import FrameRun
 
 WAITING, DELAYED, UNACKED = "waiting", "delayed", "unacked"
@@ -511,9 +511,9 @@ class QueueModel(RuleBasedStateMachine):
         for (what, _), number in counts.items():
             total[what] += number
         assert broker.queues.accepted == self.accepted == len(self.copies)
-        assert broker.acks.acked == total[ACKED]
-        assert broker.acks.nacked == total["nacked"]
-        assert broker.acks.redelivered == total["redelivered"]
+        assert broker.acknowledger.counters.acked == total[ACKED]
+        assert broker.acknowledger.counters.nacked == total["nacked"]
+        assert broker.acknowledger.counters.redelivered == total["redelivered"]
         assert sum(broker.queues.dead_letter_counts.failed.values()) == total[DEAD] + total[EXPIRED]
 
     @invariant()

@@ -12,7 +12,7 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, 
 from tests.support.core import Actor, Bench, Received
 from tests.support.durable_fakes import DurableBench
 from trio_stomp.broker import DestinationPolicy
-from trio_stomp.broker.streams._stream import Stream
+from trio_stomp.broker.streams import Stream
 
 TOPIC, STREAM = "/topic/t", "/stream/topic/t"
 WINDOW = 1500
@@ -209,7 +209,7 @@ class StreamMachine(RuleBasedStateMachine):
                 assert reader.is_ended
             elif not reader.is_ended:
                 assert max(reader.next, self.stream.first) >= self.stream.next
-        assert self.bench.broker.acks.redelivered == 0
+        assert self.bench.broker.acknowledger.counters.redelivered == 0
         for actor in self.bench.peers:
             actor.is_gone()
         self.bench.turn()

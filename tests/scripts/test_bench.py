@@ -20,7 +20,7 @@ import pytest
 
 from tests.support.scripts import measured, run_script
 from tests.support.tls import authority
-from trio_stomp.base._identity import Identity
+from trio_stomp.base import Identity
 from trio_stomp.broker import Action
 from trio_stomp.config import read_acl_file
 

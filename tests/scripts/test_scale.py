@@ -72,8 +72,7 @@ def test_unknown_dimension_is_refused() -> None:
 
 
 def test_no_pattern_of_the_fill_matches_a_destination_of_the_load() -> None:
-    from trio_stomp.broker.names._trie import matches
-    from trio_stomp.broker.names._wildcards import compile_pattern
+    from trio_stomp.broker.names import compile_pattern, matches
 
     name = module("_bench.scale_fill").pattern_of("/topic/bench")
     texts = {name(n) for n in range(1000)}

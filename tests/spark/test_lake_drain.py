@@ -10,9 +10,8 @@ pytest.importorskip("deltalake", reason="the extra tables is not installed")
 
 from tests.support.lake import offsets
 from tests.support.stream_server import StreamServer, event
-from trio_stomp.spark import StreamAddress, StreamAway, StreamClient, StreamError
+from trio_stomp.spark import Layout, StreamAddress, StreamAway, StreamClient, StreamError
 from trio_stomp.spark._client import Bounds
-from trio_stomp.spark._messages import Layout
 from trio_stomp.spark.lake import Drain, LakeError, Store, open_store
 
 USERS = "/stream/topic/a"

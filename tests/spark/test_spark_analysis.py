@@ -21,21 +21,14 @@ from tests.support.diag_day import diag_day as diag_day  # noqa: E402
 from tests.support.diag_tables import sent, tables  # noqa: E402
 from tests.support.page import check_page  # noqa: E402
 from trio_stomp.base import percentile, rounded_size  # noqa: E402
-from trio_stomp.spark._analysis import (  # noqa: E402
-    Thresholds,
-    bucket_counts,
-    drops,
-    increases,
-    latency,
-    rates,
-    traffic,
-)
-from trio_stomp.spark._results import RESULTS, Results, analyse, read_results  # noqa: E402
+from trio_stomp.spark import Thresholds, analyse, read_results  # noqa: E402
+from trio_stomp.spark._analysis import bucket_counts, drops, increases, latency, rates, traffic  # noqa: E402
+from trio_stomp.spark._results import RESULTS, Results  # noqa: E402
 from trio_stomp.spark._trouble import consumers, episodes, slow_subscribers  # noqa: E402
 from trio_stomp.spark._units import clock, each, lasting, nice_step, short, time_step  # noqa: E402
+from trio_stomp.spark.reporting import report  # noqa: E402
 from trio_stomp.spark.reporting._chart import Frame, Scale, Series, lines, pieces, thinned  # noqa: E402
 from trio_stomp.spark.reporting._findings import findings, holes  # noqa: E402
-from trio_stomp.spark.reporting._report import report  # noqa: E402
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

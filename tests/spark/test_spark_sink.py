@@ -31,7 +31,7 @@ from pyspark.sql.types import (  # noqa: E402
 from tests.support.consuming import received  # noqa: E402
 from tests.support.diag_bodies import message  # noqa: E402
 from trio_stomp.spark import StompDataSource, StreamAddress, StreamAway, StreamError  # noqa: E402
-from trio_stomp.spark.format._insight_sink import InsightSink  # noqa: E402
+from trio_stomp.spark.format import InsightSink  # noqa: E402
 from trio_stomp.spark.format._writer import Commit, StompStreamWriter, StompWriter  # noqa: E402
 
 Q = "/queue/q"

@@ -15,9 +15,10 @@ from tests.support.diag_bodies import START, message  # noqa: E402
 from tests.support.diag_tables import process, sent, tables  # noqa: E402
 from tests.support.lake import write  # noqa: E402
 from tests.support.page import check_page  # noqa: E402
-from trio_stomp.spark._analysis import Thresholds, bucket_counts, increases  # noqa: E402
-from trio_stomp.spark._results import RESULTS, Results, analyse, read_results  # noqa: E402
-from trio_stomp.spark.reporting._report import report  # noqa: E402
+from trio_stomp.spark import Thresholds, analyse, read_results  # noqa: E402
+from trio_stomp.spark._analysis import bucket_counts, increases  # noqa: E402
+from trio_stomp.spark._results import RESULTS, Results  # noqa: E402
+from trio_stomp.spark.reporting import report  # noqa: E402
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

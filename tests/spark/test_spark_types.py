@@ -6,8 +6,7 @@ pytest.importorskip("pyarrow", reason="the extra tables is not installed")
 
 import pyarrow as pa
 
-from trio_stomp.spark import StreamError
-from trio_stomp.spark._messages import Layout
+from trio_stomp.spark import Layout, StreamError
 from trio_stomp.spark._types import fields_of
 
 

@@ -12,7 +12,7 @@ from trio_stomp import ServerHandle, Settings
 from trio_stomp.broker import DestinationPolicy
 from trio_stomp.client import Client, ReconnectPolicy, open_client
 from trio_stomp.server import Server
-from trio_stomp.startup._security import Security
+from trio_stomp.startup import Security
 from trio_stomp.startup._serve import _assemble
 
 QUICK = ReconnectPolicy(first_delay_s=0.1, random=lambda: 1.0)

@@ -18,8 +18,7 @@ from _oracle.server_frames import read_frames as read_frames
 from attrs import define, field
 
 from tests.support.fakes import lose
-from trio_stomp.base._errors import CloseReason
-from trio_stomp.base._identity import ANONYMOUS, Identity
+from trio_stomp.base import ANONYMOUS, CloseReason, Identity
 from trio_stomp.broker import (
     AccessRules,
     Broker,
@@ -31,11 +30,13 @@ from trio_stomp.broker import (
     Log,
     MemoryBudget,
     PolicyBook,
+    Setup,
     WallTime,
+    assemble,
     dialect,
 )
-from trio_stomp.broker.queues._consumer import SHOWN_BYTES, Consumer
-from trio_stomp.broker.queues._queue import Queue
+from trio_stomp.broker.queues import Consumer, Queue
+from trio_stomp.broker.queues._consumer import SHOWN_BYTES
 from trio_stomp.frames import DEDUP_HEADERS, FrameRun, Head
 from trio_stomp.protocol import (
     NO_HEARTBEATS,
@@ -513,17 +514,19 @@ class Core:
 
     def make(self, log: Log | None = None) -> Broker:
         """Return a broker with these policies."""
-        return Broker(
-            self.policies,
-            self.memory,
-            self.server,
-            self.boot,
-            self.server_name,
-            PolicyBook(tuple(self.book.items())),
-            dialect(self.dialect),
-            WallTime(self.wall_offset_s),
-            rules=self.rules,
-            log=log,
+        return assemble(
+            Setup(
+                policies=self.policies,
+                memory=self.memory,
+                server=self.server,
+                boot=self.boot,
+                server_name=self.server_name,
+                book=PolicyBook(tuple(self.book.items())),
+                dialect=dialect(self.dialect),
+                wall=WallTime(self.wall_offset_s),
+                rules=self.rules,
+                log=log,
+            )
         )
 
     def batch_ended(self) -> None:

@@ -13,7 +13,7 @@ from tests.support.gated_store import GatedStore
 from trio_stomp import ServerHandle, Settings
 from trio_stomp.broker import Recovery
 from trio_stomp.server import Server
-from trio_stomp.startup._security import Security
+from trio_stomp.startup import Security
 from trio_stomp.startup._serve import _assemble
 from trio_stomp.store import Store
 

@@ -39,8 +39,8 @@ from trio_stomp.broker import Broker, Delivery
 from trio_stomp.cluster import Contact, Gate
 from trio_stomp.cluster.routing import Placement, Router, make_core
 from trio_stomp.server import Door, Entrance, InnerServer, Server, ServerLimits
+from trio_stomp.startup import Security
 from trio_stomp.startup._entrances import address_of, open_entrances
-from trio_stomp.startup._security import Security
 from trio_stomp.startup._serve import Embedding, _assemble
 
 PATIENCE_S = 30.0
@@ -581,21 +581,23 @@ class Dial:
             contact = Contact(f"n{number}", "127.0.0.1", port, "secret")
             self.gates.append(Gate(PATIENCE_S, contact))
             handle = ServerHandle(())
-            server = self._core(settings, handle, partial(make_core, placement, number))
+            core = partial(make_core, placement, number)
+            server = self._core(settings, handle, make_core=core)
             self.owners.append((server, handle))
             if self.is_inside:
                 self.gates[-1].contact = contact
                 self.gates[-1].settle(InnerServer(server))
             entrance = Entrance(listener, "off", b"secret")
             self._nursery.start_soon(server.run, [entrance], handle, lambda: None)
-        core = partial(Router, placement=placement, gates=self.gates)
-        server = self._core(settings, self.handle, core)
-        assert isinstance(server.broker, Router)
-        server.broker.owners.join(server.dispatcher, self._nursery.start_soon)
+        route = partial(Router, placement=placement, gates=self.gates)
+        server = self._core(settings, self.handle, route=route)
+        router = server.dispatcher.core
+        assert isinstance(router, Router)
+        router.owners.join(server.dispatcher, self._nursery.start_soon)
         return server
 
-    def _core(self, settings: Settings, handle: ServerHandle, core: Callable[..., Any]) -> Server:
-        embedding = Embedding(handle.feed, None, None, make_core=core)
+    def _core(self, settings: Settings, handle: ServerHandle, **core: Callable[..., Any]) -> Server:
+        embedding = Embedding(handle.feed, None, None, **core)  # type: ignore[arg-type]
         return self.assemble(settings, self.security, handle, None, embedding)
 
     async def _serve_gate(self, serve: Any, listeners: list[trio.SocketListener]) -> None:

@@ -4,9 +4,9 @@ from typing import Any
 
 from tests.support.core import Actor
 from tests.support.durable_fakes import DurableBench
-from trio_stomp.base._identity import Identity
+from trio_stomp.base import Identity
 from trio_stomp.broker import AccessRules
-from trio_stomp.broker.rules._rules import Action, Rule
+from trio_stomp.broker.rules import Action, Rule
 
 Q, T = "/queue/q", "/topic/t"
 ALICE = Identity("alice", method="passcode")

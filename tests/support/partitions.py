@@ -199,11 +199,12 @@ async def partitions(
                 await owner.next(tasks)
 
             def join(server: Server) -> None:
-                assert isinstance(server.broker, Router)
-                server.broker.owners.join(server.dispatcher, tasks.start_soon)
+                router = server.dispatcher.core
+                assert isinstance(router, Router)
+                router.owners.join(server.dispatcher, tasks.start_soon)
 
-            core = partial(Router, placement=PLACEMENT, gates=gates)
-            embedding = Embedding(EventFeed(), None, None, on_assembled=join, make_core=core)
+            route = partial(Router, placement=PLACEMENT, gates=gates)
+            embedding = Embedding(EventFeed(), None, None, on_assembled=join, route=route)
             handle: ServerHandle = await tasks.start(serve_one, settings, None, embedding)
             yield Partitions(owners, tasks, stack, _split(handle.addresses[0]))
             tasks.cancel_scope.cancel()

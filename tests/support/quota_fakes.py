@@ -1,9 +1,9 @@
 """Users who log in to a core: shared helpers of the tests of quotas."""
 
 from tests.support.core import VERSIONS, Actor, Bench
-from trio_stomp.base._identity import ANONYMOUS, Identity
+from trio_stomp.base import ANONYMOUS, Identity
 from trio_stomp.broker import AccessRules
-from trio_stomp.broker.rules._rules import Action, Rule
+from trio_stomp.broker.rules import Action, Rule
 from trio_stomp.protocol import NO_HEARTBEATS, Opened
 
 KIB = 1024

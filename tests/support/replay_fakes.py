@@ -5,7 +5,7 @@ import pytest
 from tests.support.core import Actor, Bench, Received, queue_head
 from tests.support.durable_fakes import DurableBench
 from trio_stomp.broker import DestinationPolicy
-from trio_stomp.broker.streams._stream import Stream
+from trio_stomp.broker.streams import Stream
 
 TOPIC, STREAM = "/topic/t", "/stream/topic/t"
 BOOK = {TOPIC: DestinationPolicy(stream=True)}

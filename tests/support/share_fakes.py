@@ -4,7 +4,7 @@ from attrs import define, field
 
 from tests.support.core import Actor, Bench
 from tests.support.durable_fakes import DurableBench
-from trio_stomp.broker.delivery._turns import PUMP_S, SHARE_S
+from trio_stomp.broker.delivery import PUMP_S, SHARE_S
 
 STEP_S = 0.0001
 """The time of one piece of work."""

@@ -32,7 +32,7 @@ from tests.support.fakes import (
 from tests.support.gated_store import GatedStore, eventually
 from trio_stomp import Settings, serve
 from trio_stomp.base import noop
-from trio_stomp.cli._arguments import parse
+from trio_stomp.cli import parse
 from trio_stomp.startup._starting import Starting, open_store
 from trio_stomp.store import (
     JournalOptions,

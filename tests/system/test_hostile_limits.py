@@ -32,7 +32,7 @@ from trio_stomp.broker.headers._dialect import MAX_COMPOSITE
 from trio_stomp.broker.names._wildcards import MAX_WORDS
 from trio_stomp.broker.queues._groups import MAX_GROUPS
 from trio_stomp.broker.routing._events import MAX_PENDING
-from trio_stomp.broker.selectors._selector import SelectorCompiler
+from trio_stomp.broker.selectors import SelectorCompiler
 from trio_stomp.broker.selectors._selector_terms import MAX_DEPTH
 from trio_stomp.broker.sending._temporary import MAX_TEMPORARY
 from trio_stomp.broker.topics._durables import MAX_DURABLES

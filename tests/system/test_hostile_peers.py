@@ -46,10 +46,9 @@ from tests.support.hostile import (
     ws,
 )
 from tests.support.hostile import dial as dial
-from trio_stomp.base._errors import RemoteError
+from trio_stomp.base import RemoteError
 from trio_stomp.broker import BrokerPolicies
-from trio_stomp.broker.names._trie import WildcardTrie
-from trio_stomp.broker.names._wildcards import compile_pattern
+from trio_stomp.broker.names import WildcardTrie, compile_pattern
 from trio_stomp.server._admission import Admission
 from trio_stomp.server.connection._reader import FIRST_BYTES, RECEIVE_BYTES
 from trio_stomp.transport import Wire

@@ -9,10 +9,9 @@ import trio
 from tests.support.fakes import Client, bodies
 from tests.support.files import save
 from tests.support.served import Served, served
-from trio_stomp.base._identity import Identity
+from trio_stomp.base import Identity
 from trio_stomp.cli import main
-from trio_stomp.security import Accounts, PasscodeChecker
-from trio_stomp.security._users import UserBook
+from trio_stomp.security import Accounts, PasscodeChecker, UserBook
 
 ALICE, BOB = ("alice", "wonder-land"), ("bob", "builder")
 Q, T = "/queue/q", "/topic/t"

@@ -60,7 +60,7 @@ async def absent(dial: Dial, partition: int) -> Contact:
 
 
 def router(dial: Dial) -> Router:
-    core = dial.server.broker
+    core = dial.server.dispatcher.core
     assert isinstance(core, Router)
     return core
 
@@ -144,7 +144,7 @@ async def test_acks_and_nacks_reach_the_partition_of_their_message(
             more = {"subscription": f"{number}", "requeue": "false", "receipt": f"{number}"}
             await client.send(command, {**named, **more})
             assert (await client.receive())["receipt-id"] == f"{number}"
-        assert [broker.acks.ignored for broker in dial.brokers] == [0, 0, 0]
+        assert [broker.acknowledger.counters.ignored for broker in dial.brokers] == [0, 0, 0]
         waiting = sum(queue.message_count for broker in dial.brokers for queue in broker.queues)
         assert waiting == (0 if command == "ACK" else 3)  # dead letters
 

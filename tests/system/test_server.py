@@ -4,6 +4,7 @@ import gc
 import logging
 from collections.abc import Callable, Sequence
 from contextlib import suppress
+from typing import Any
 
 import pytest
 import trio
@@ -29,13 +30,13 @@ from tests.support.fakes import (
 from tests.support.hostile import QUIET, connect_narrow
 from tests.support.hostile import dial as dial
 from trio_stomp import CloseReason, ServerHandle, Settings, serve
-from trio_stomp.broker import Broker, MemoryBudget
+from trio_stomp.broker import Broker, MemoryBudget, Setup, assemble
 from trio_stomp.broker import Client as BrokerClient
 from trio_stomp.frames import FrameRun
 from trio_stomp.protocol import Codecs, Event
 from trio_stomp.security import Authenticator
 from trio_stomp.server import Entrance, Server
-from trio_stomp.startup._security import Security
+from trio_stomp.startup import Security
 from trio_stomp.startup._serve import _assemble
 from trio_stomp.web import Site
 
@@ -360,8 +361,14 @@ def test_it_can_be_ended_at_any_step(how: str) -> None:
 # --- bugs of the core -----------------------------------------------------------------------------
 
 
-class FaultyBroker(Broker):
+class FaultyCore:
     """A core with bugs, where messages are sent to them."""
+
+    def __init__(self, broker: Broker) -> None:
+        self.broker = broker
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self.broker, name)
 
     def apply(
         self, client: BrokerClient, events: Sequence[Event], received_at: float, now: float
@@ -369,7 +376,7 @@ class FaultyBroker(Broker):
         for event in events:
             if isinstance(event, FrameRun) and event.head.destination == "/bug":
                 raise ZeroDivisionError("secret detail")
-        super().apply(client, events, received_at, now)
+        self.broker.apply(client, events, received_at, now)
 
     def forget(
         self,
@@ -378,7 +385,7 @@ class FaultyBroker(Broker):
         now: float,
         forgotten: Callable[[], None] = lambda: None,
     ) -> None:
-        super().forget(client, reason, now, lambda: None)
+        self.broker.forget(client, reason, now, lambda: None)
         if client.user == "bug":
             raise ZeroDivisionError("secret detail")
         forgotten()
@@ -404,8 +411,8 @@ def assemble_faulty(settings: Settings, security: Security, handle: ServerHandle
     codecs = Codecs(settings.frames, settings.protocol)
     authenticator = Authenticator(settings.security)
     server = Server(settings.server, codecs, memory, 1, Site("", "", str), authenticator)
-    broker = FaultyBroker(settings.broker, memory, server, "b")
-    server.assemble(broker, FaultyDiagnostics())
+    broker = assemble(Setup(policies=settings.broker, memory=memory, server=server, boot="b"))
+    server.assemble(broker, FaultyDiagnostics(), core=FaultyCore(broker))
     return server
 
 

@@ -17,7 +17,7 @@ from tests.support.replay_fakes import (
     writes,
 )
 from tests.support.replay_fakes import stored as stored
-from trio_stomp.broker.streams._stream import StreamRun
+from trio_stomp.broker.streams import StreamRun
 
 
 @pytest.mark.parametrize("version", VERSIONS)
@@ -31,8 +31,8 @@ def test_no_more_than_the_prefetch_is_on_its_way(stored, version, negative):
     (fourth,) = reader.reads()
     say(first, third, fourth)
     assert offsets(reader.reads()) == [4, 5, 6]
-    assert bench.broker.acks.redelivered == 0
-    assert bench.broker.acks.nacked == (4 if negative else 0)
+    assert bench.broker.acknowledger.counters.redelivered == 0
+    assert bench.broker.acknowledger.counters.nacked == (4 if negative else 0)
 
 
 def test_an_acknowledgement_is_cumulative_where_its_mode_says_so(stored):
@@ -41,7 +41,7 @@ def test_an_acknowledgement_is_cumulative_where_its_mode_says_so(stored):
     frames = reader.reads()
     reader.nacks(frames[2], requeue=False)
     assert offsets(reader.reads()) == [4, 5, 6]
-    assert bench.broker.acks.redelivered == 0
+    assert bench.broker.acknowledger.counters.redelivered == 0
 
 
 def test_the_consumer_window_bounds_messages_on_their_way(stored):
@@ -85,7 +85,7 @@ def test_leaving_reader_leaves_nothing(stored, ack, lost):
     stream = stream_of(bench)
     assert stream._waiting == {}
     assert len(bench.broker.timers) == 0
-    assert bench.broker.acks.redelivered == 0
+    assert bench.broker.acknowledger.counters.redelivered == 0
     stream.clear()
     assert bench.memory.used_bytes == 0
 

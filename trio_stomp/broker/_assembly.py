@@ -1,20 +1,22 @@
 """Composition of the core from its parts."""
 
-from collections.abc import Sequence
-from functools import partial
+from collections.abc import Callable, Sequence
+from functools import cached_property
 from itertools import count
+from typing import TYPE_CHECKING
 
-from attrs import define, evolve, field
+from attrs import evolve, field, frozen
 
-from trio_stomp.base import MemoryBudget
-from trio_stomp.broker._configuration import configure
+from trio_stomp.base import MemoryBudget, noop
+from trio_stomp.broker._broker import Broker
+from trio_stomp.broker._configuration import Configuration
 from trio_stomp.broker._deferred import DeferredEvents
 from trio_stomp.broker._diag_answers import DiagRequests
+from trio_stomp.broker._sessions import Sessions
 from trio_stomp.broker.access import Authorizer
 from trio_stomp.broker.browsing import Browses
 from trio_stomp.broker.delivery import (
     SEED,
-    STEPS,
     BrokerPolicies,
     Client,
     Destination,
@@ -26,12 +28,12 @@ from trio_stomp.broker.delivery import (
     WallTime,
 )
 from trio_stomp.broker.durability import Log
+from trio_stomp.broker.explain import Explainer, Tracer
 from trio_stomp.broker.forwarding import Forwards
 from trio_stomp.broker.headers import Dialect, dialect, make_plan
 from trio_stomp.broker.managing import LeftManager, Manager, StreamManager
-from trio_stomp.broker.names import DIAG_STREAM, MONITOR, Kind
+from trio_stomp.broker.names import Kind
 from trio_stomp.broker.queues import (
-    AckCounters,
     Acknowledger,
     Overflow,
     Queue,
@@ -39,15 +41,7 @@ from trio_stomp.broker.queues import (
     Readers,
     Storage,
 )
-from trio_stomp.broker.routing import (
-    BrokerEvent,
-    BrokerEvents,
-    Destinations,
-    FanOut,
-    PolicyBook,
-    Quotas,
-)
-from trio_stomp.broker.rules import AccessRules
+from trio_stomp.broker.routing import BrokerEvents, Destinations, FanOut, PolicyBook, Quotas
 from trio_stomp.broker.selectors import SelectorCompiler
 from trio_stomp.broker.sending import (
     DueSender,
@@ -61,20 +55,41 @@ from trio_stomp.broker.sending import (
     TopicSender,
     TransactionCommitter,
     send_dead,
+    unguessable,
 )
-from trio_stomp.broker.streams import Stream, Streams
+from trio_stomp.broker.streams import Streams
 from trio_stomp.broker.subscribing import Leaving, Subscriptions, Unsubscriber
 from trio_stomp.broker.topics import Bindings, InitialDelivery, LastValues, StaleQueue
-from trio_stomp.frames import Head
+from trio_stomp.frames import Headers
+
+if TYPE_CHECKING:
+    from trio_stomp.base import Identity
+    from trio_stomp.broker.rules import AccessRules
 
 
-def _native() -> Dialect:
-    return dialect("native")  # the compiler would take a name of the class for it
+def _all(_identity: "Identity") -> bool:
+    return True
 
 
-@define(eq=False, repr=False)
-class BrokerAssembly:
-    """The parts of a core.
+@frozen
+class Partition:
+    """What the core of a partition knows of the others.
+
+    Args:
+      mark: Begins the ids and the names that it makes, so that the others make none of them.
+      is_elsewhere: Returns whether another partition has a destination.
+      is_copy: Returns whether another partition has a subscription with these destinations and
+        headers, too, and counts it. It also gets the grammar of wildcards, and the policies.
+    """
+
+    mark: str
+    is_elsewhere: Callable[[str], bool]
+    is_copy: Callable[[Sequence[str], Headers, str, PolicyBook], bool]
+
+
+@frozen(kw_only=True)
+class Setup:
+    """What a core is made of: its options, and what it uses of the process.
 
     Args:
       policies: Limits and policies of the whole broker.
@@ -87,6 +102,12 @@ class BrokerAssembly:
       wall: The time of day.
       log: The log; None = no store.
       rules: The access rules; None = everything is allowed.
+      turns: Measures time shares. That of ``log`` is the same.
+      exists: Returns whether a user still exists, as far as is known.
+      is_known: Returns whether the credentials that proved an identity are still valid.
+      warn: Logs a warning to the operator.
+      trace: Writes a traced frame to the operator's log.
+      partition: The partition of a cluster that this core is; None = it has all destinations.
     """
 
     policies: BrokerPolicies
@@ -95,212 +116,144 @@ class BrokerAssembly:
     boot: str
     server_name: str = ""
     book: PolicyBook = field(factory=PolicyBook)
-    dialect: Dialect = field(factory=_native)
+    dialect: Dialect = field(factory=lambda: dialect("native"))
     wall: WallTime = field(factory=WallTime)
     log: Log | None = None
-    rules: AccessRules | None = None
-    timers: Timers = field(init=False)
-    turns: Turns = field(init=False)
-    clients: dict[Client, None] = field(factory=dict)
-    deferred: DeferredEvents = field(init=False)
-    acks: AckCounters = field(factory=AckCounters)
-    duplicates: Duplicates = field(init=False)
-    destinations: Destinations = field(init=False)
-    stale: StaleQueue = field(init=False)
-    fan_out: FanOut = field(init=False)
-    event_history: EventHistory = field(init=False)
-    events: BrokerEvents = field(init=False)
-    quotas: Quotas = field(init=False)
-    authorizer: Authorizer = field(init=False)
-    queues: QueueBook = field(init=False)
-    acknowledger: Acknowledger = field(init=False)
-    overflow: Overflow = field(init=False)
-    forwards: Forwards = field(init=False)
-    storage: Storage | None = None
-    streams: Streams = field(init=False)
-    last_values: LastValues = field(init=False)
-    bindings: Bindings = field(init=False)
-    subscriptions: Subscriptions = field(init=False)
-    unsubscriber: Unsubscriber = field(init=False)
-    leaving: Leaving = field(init=False)
-    answers: DiagRequests = field(init=False)
-    publisher: Publisher = field(init=False)
-    committer: TransactionCommitter = field(init=False)
-    scheduler: Scheduler = field(init=False)
-    leftovers: LeftoverRequests = field(init=False)
-    manager: Manager = field(init=False)
+    rules: "AccessRules | None" = None
+    turns: Turns = field(factory=Turns)
+    exists: "Callable[[Identity], bool]" = _all
+    is_known: "Callable[[Identity], bool]" = _all
+    warn: Callable[[str], None] = noop
+    trace: Callable[[str], None] = noop
+    partition: Partition | None = None
 
-    def __attrs_post_init__(self) -> None:
-        self.turns = Turns() if self.log is None else self.log.turns
-        if self.policies.wildcards == SEED:
-            self.dialect = evolve(self.dialect, wildcards=SEED)
-        self._make_places()
-        if self.log is not None:
-            self._make_storage(self.log)
-        self._make_streams()
-        temporary = Temporary(
-            lambda client, private, public: self.subscriptions.expect_replies(
-                client, private, public
-            ),
-            self.authorizer,
-            names_remotely=self.dialect.names_remotely,
-        )
-        self._make_subscriber(temporary)
-        self._make_publisher(temporary)
-        self.manager = Manager(
-            queues=self.queues,
-            publisher=self.publisher,
-            selectors=self.subscriptions.selectors,
-            authorizer=self.authorizer,
-            acknowledger=self.acknowledger,
-            left=LeftManager(
-                self.leftovers, self.bindings, self.authorizer, turns=self.turns, log=self.log
-            ),
-            streams=StreamManager(self.streams, self.destinations.open, self.turns),
-        )
 
-    def lacks(self, destination: str) -> bool:
-        """Return whether another broker of the cluster has a destination."""
-        return self.forwards.lacks(destination)
+def assemble(setup: Setup) -> Broker:
+    """Return a core, made of complete parts."""
+    return _Assembly(setup).broker
 
-    def counts(self, destinations: Sequence[str]) -> bool:
-        """Return whether a subscription to destinations is this broker's, of all that have it."""
-        is_copy = self.subscriptions.is_copy
-        return is_copy is None or not is_copy(destinations, ())
 
-    def use_wall(self, offset_s: float, now: float) -> None:
-        """Apply a step of the wall clock to everything that begins or ends at a time of day.
+class _Assembly:
+    """Makes each part when another one first needs it.
 
-        Args:
-          offset_s: Wall clock minus broker's clock, in seconds.
-          now: Seconds of the broker's clock.
-        """
-        if self.log is None:
-            self.wall.offset_s = offset_s
-        else:
-            self.wall.set(offset_s, self.log.next_id)
-            self.log.keep(STEPS, self.wall.as_setting())
-        self.stale.follow_wall_clock()
-        self.scheduler.follow_wall_clock(now)
+    Where two parts need each other, the one that needs it less often gets a function that looks the
+    other one up.
+    """
 
-    @property
-    def is_monitored(self) -> bool:
-        """Return whether ``/queue/monitor`` has subscribers."""
-        destination = self.destinations.find_current(MONITOR)
-        return destination is not None and bool(destination.subscribers)
-
-    def note_operation(self, event: str, queue: str, user: str, detail: str) -> None:
-        """Publish the event of an operator's operation, with its user."""
-        self.manager.record(event, queue, user, detail)
-
-    def keep(
-        self, stream: Stream, name: str, body: bytes, headers: Sequence[tuple[str, str]], now: float
-    ) -> None:
-        """Append a message of the broker to a stream, unless the store is far behind."""
-        if self.log is None or not self.log.is_full:
-            head = Head("SEND", (("destination", name), *headers), len(body), name)
-            self.streams.append(stream, head, [body], now, is_urgent=False)
-
-    def keep_events(self, max_bytes: int, max_age_s: float, window_bytes: int) -> Stream:
-        """Keep events, even without subscribers, and return the stream of DIAG messages.
-
-        Args:
-          max_bytes: The limit on disk; 0 = none.
-          max_age_s: The limit of age, in seconds; 0 = none.
-          window_bytes: The limit in memory; 0 = the default.
-        """
-        self.events.are_stored = True
-        return self.streams.open(DIAG_STREAM, max_bytes, round(max_age_s * 1000), window_bytes)
-
-    def take_events(self) -> list[BrokerEvent]:
-        """Return the events since the last call."""
-        return self.events.take()
-
-    def record_drop(self, reason: str, count: int, destination: str = "") -> None:
-        """Record an event for messages that were dropped."""
-        self.events.record("drop", destination=destination, reason=reason, detail=f"{count}")
-
-    def losing(self, since: float) -> dict[str, str]:
-        """Return the destination that lost most messages since a time, by reason, if known."""
-        return self.event_history.losing(since)
-
-    def has_subscribers(self, name: str) -> bool:
-        """Return whether the broker's own topic ``name`` has subscribers."""
-        return bool(self.destinations.own(name).subscribers)
-
-    def note_capacity(self, limit_bytes: int) -> None:
-        """Set the maximum bytes of messages in the store, or 0 if unknown."""
-        self.memory.stored_limit = limit_bytes
-
-    def _make_places(self) -> None:
-        """Create the parts that route and keep messages."""
-        policies, memory = self.policies, self.memory
-        memory.quota_percent = policies.max_share_per_user
-        self.timers = Timers(self.wall)
-        self.deferred = DeferredEvents(memory)
-        self.event_history = EventHistory(policies.explain_events)
-        noted = self.event_history if self.event_history.is_recording else None
-        self.duplicates = Duplicates(
-            lambda name: self.book.policy_for(name).dedup_window, memory, self.log
-        )
-        self.destinations = Destinations(
+    def __init__(self, setup: Setup) -> None:
+        policies, partition = setup.policies, setup.partition
+        self.setup = setup
+        self.policies, self.memory, self.log, self.wall = (
             policies,
-            lambda destination: configure(destination, self),
-            self._forget_route,
-            memory,
+            setup.memory,
+            setup.log,
+            setup.wall,
+        )
+        self.turns = setup.turns if setup.log is None else setup.log.turns
+        self.dialect = setup.dialect
+        if policies.wildcards == SEED:
+            self.dialect = evolve(self.dialect, wildcards=SEED)
+        self.boot = setup.boot if partition is None else partition.mark + setup.boot
+        self.memory.quota_percent = policies.max_share_per_user
+        self.clients: dict[Client, None] = {}
+        self.timers = Timers(self.wall)
+        self.deferred = DeferredEvents(self.memory)
+        self.event_history = EventHistory(policies.explain_events)
+        self.noted = self.event_history if self.event_history.is_recording else None
+        self.stale = StaleQueue(policies, self.memory)
+        self.names = MessageNames(self.boot, "" if self.log is None else self.log.named(self.boot))
+        self.quotas = Quotas(lambda: self.clients)
+        self.selectors = SelectorCompiler()
+
+    # Destinations.
+
+    @cached_property
+    def destinations(self) -> Destinations:
+        return Destinations(
+            self.policies,
+            lambda destination: self.configuration.configure(destination),
+            self._forget,
+            self.memory,
             turns=self.turns,
         )
-        self.stale = StaleQueue(policies, memory)
-        extra_lines = b"\nredelivered:false" if self.dialect.redelivered_always else b""
-        names = MessageNames(self.boot, "" if self.log is None else self.log.named(self.boot))
-        self.fan_out = FanOut(policies, names=names, event_history=noted, extra_lines=extra_lines)
-        self.events = BrokerEvents(self.destinations)
-        self.quotas = Quotas(lambda: self.clients)
-        self.authorizer = Authorizer(
+
+    def _forget(self, destination: Destination) -> None:
+        """Remove the state of a forgotten destination from other parts."""
+        self.duplicates.forget(destination)
+        self.queues.forget(destination)
+
+    @cached_property
+    def configuration(self) -> Configuration:
+        return Configuration(self.policies, self.queues, self.streams)
+
+    @cached_property
+    def duplicates(self) -> Duplicates:
+        return Duplicates(
+            lambda name: self.queues.policies.policy_for(name).dedup_window, self.memory, self.log
+        )
+
+    @cached_property
+    def fan_out(self) -> FanOut:
+        return FanOut(
+            self.policies,
+            names=self.names,
+            event_history=self.noted,
+            extra_lines=b"\nredelivered:false" if self.dialect.redelivered_always else b"",
+        )
+
+    @cached_property
+    def events(self) -> BrokerEvents:
+        return BrokerEvents(self.destinations, event_history=self.noted)
+
+    @cached_property
+    def authorizer(self) -> Authorizer:
+        return Authorizer(
             self.events,
             dialect=self.dialect,
             is_there=self._is_there,
             quotas=self.quotas,
             turns=self.turns,
-            rules=self.rules,
+            rules=self.setup.rules,
+            exists=self.setup.exists,
+            is_known=self.setup.is_known,
         )
-        self.queues = QueueBook(self.destinations, self.book, memory, self.timers)
-        self.queues.turns = self.queues.wildcard_queues.turns = self.turns
-        self.events.event_history = self.queues.event_history = noted
-        ignores = policies.unknown_ack == "ignore"
-        self.acknowledger = Acknowledger(self.queues, ignores, self.acks, names)
-        self.queues.acknowledger = self.acknowledger
-        self.overflow = Overflow(memory, self.queues)
-        self.forwards = Forwards(
-            self.dialect,
-            policies.max_destination_bytes,
-            memory=memory,
-            overflow=self.overflow,
-            wall=self.wall,
-            log=self.log,
-            turns=self.turns,
-            timers=self.timers,
-        )
-
-    def _forget_route(self, destination: Destination) -> None:
-        """Remove the state of a forgotten destination from other parts."""
-        self.duplicates.forget(destination)
-        self.queues.forget(destination)
 
     def _is_there(self, name: str) -> bool:
         """Return whether a queue exists, perhaps in another broker, or a policy names it."""
         if self.forwards.lacks(name):
             return True  # that broker knows, and is asked before
         destination = self.destinations.find(name)
-        return self.book.names(name) or (destination is not None and destination.queue is not None)
+        has_queue = destination is not None and destination.queue is not None
+        return has_queue or self.queues.policies.names(name)
 
-    def _make_storage(self, log: Log) -> None:
-        self.storage = self.queues.storage = Storage(
-            log,
+    # Queues.
+
+    @cached_property
+    def queues(self) -> QueueBook:
+        return QueueBook(
+            self.destinations,
+            self.setup.book,
+            self.memory,
+            self.timers,
+            turns=self.turns,
+            event_history=self.noted,
+            storage=self.storage,
+            taking_back=lambda: self.acknowledger,
+            send_dead=lambda to, head, message, now: send_dead(
+                self.publisher, to, head, message, now
+            ),
+        )
+
+    @cached_property
+    def storage(self) -> Storage | None:
+        if self.log is None:
+            return None
+        return Storage(
+            self.log,
             self.memory,
             lambda head: make_plan(head, self.dialect).options,
-            self.queues.stored_messages,
-            self.queues.insert,
+            lambda *stored: self.queues.stored_messages(*stored),
+            lambda *messages, size, first: self.queues.insert(*messages, size=size, first=first),
             wall=self.wall,
             payer_of=self.quotas.charged,
             readers=Readers(self.memory),
@@ -312,20 +265,36 @@ class BrokerAssembly:
         owner = self.overflow if queue.destination.kind is Kind.QUEUE else self.bindings
         owner.make_room(queue, count, size, now)
 
-    def _make_streams(self) -> None:
+    @cached_property
+    def acknowledger(self) -> Acknowledger:
+        return Acknowledger(self.queues, self.policies.unknown_ack == "ignore", self.names)
+
+    @cached_property
+    def overflow(self) -> Overflow:
+        return Overflow(self.memory, self.queues)
+
+    # Topics and subscriptions.
+
+    @cached_property
+    def streams(self) -> Streams:
         epochs = count(1)
-        self.streams = Streams(
+        return Streams(
             self.memory,
             timers=self.timers,
             log=self.log,
             mark=self.queues.mark,
             new_epoch=lambda: f"{self.boot}.{next(epochs)}",
             wall=self.wall,
+            warn=self.setup.warn,
         )
-        self.last_values = LastValues(self.memory, self.destinations, self.authorizer, self.storage)
 
-    def _make_subscriber(self, temporary: Temporary) -> None:
-        self.bindings = Bindings(
+    @cached_property
+    def last_values(self) -> LastValues:
+        return LastValues(self.memory, self.destinations, self.authorizer, self.storage)
+
+    @cached_property
+    def bindings(self) -> Bindings:
+        return Bindings(
             self.policies,
             memory=self.memory,
             destinations=self.destinations,
@@ -337,6 +306,21 @@ class BrokerAssembly:
             log=self.log,
             shares_durables=self.dialect.shares_durables,
         )
+
+    @cached_property
+    def temporary(self) -> Temporary:
+        mark = "" if self.setup.partition is None else self.setup.partition.mark
+        return Temporary(
+            lambda client, private, public: self.subscriptions.expect_replies(
+                client, private, public
+            ),
+            self.authorizer,
+            begin_name=lambda client: mark + unguessable(client),
+            names_remotely=self.dialect.names_remotely,
+        )
+
+    @cached_property
+    def subscriptions(self) -> Subscriptions:
         initial_delivery = InitialDelivery(
             self.policies,
             memory=self.memory,
@@ -348,7 +332,7 @@ class BrokerAssembly:
             browses=Browses(self.timers),
             last_values=self.last_values,
         )
-        self.subscriptions = Subscriptions(
+        return Subscriptions(
             self.policies,
             dialect=self.dialect,
             fan_out=self.fan_out,
@@ -357,90 +341,225 @@ class BrokerAssembly:
             queues=self.queues,
             events=self.events,
             acknowledger=self.acknowledger,
-            temporary=temporary,
+            temporary=self.temporary,
             authorizer=self.authorizer,
             bindings=self.bindings,
             initial_delivery=initial_delivery,
-            selectors=SelectorCompiler(),
+            selectors=self.selectors,
             boot=self.boot,
             streams=self.streams,
             log=self.log,
+            is_copy=None if self.setup.partition is None else self._is_copy,
         )
-        self.unsubscriber = Unsubscriber(
+
+    def _is_copy(self, names: Sequence[str], headers: Headers) -> bool:
+        """Return whether another partition counts a subscription."""
+        partition = self.setup.partition
+        book, grammar = self.queues.policies, self.dialect.wildcards
+        return partition is not None and partition.is_copy(names, headers, grammar, book)
+
+    @cached_property
+    def unsubscriber(self) -> Unsubscriber:
+        return Unsubscriber(
             dialect=self.dialect,
             subscriptions=self.subscriptions,
             bindings=self.bindings,
             authorizer=self.authorizer,
             log=self.log,
         )
-        self.leaving = Leaving(
-            self.subscriptions, self.destinations, self.queues, self.acknowledger, self.timers
-        )
-        self.leaving.turns = self.turns
 
-    def _make_publisher(self, temporary: Temporary) -> None:
-        self.answers = DiagRequests(
-            self.server,
-            self.fan_out,
+    @cached_property
+    def leaving(self) -> Leaving:
+        return Leaving(
             self.subscriptions,
-            self.stale,
-            clients=self.clients,
-            destinations=self.destinations,
+            self.destinations,
+            self.queues,
+            self.acknowledger,
+            self.timers,
+            turns=self.turns,
         )
-        to_topics = TopicSender(
+
+    # SEND.
+
+    @cached_property
+    def forwards(self) -> Forwards:
+        partition = self.setup.partition
+        return Forwards(
+            self.dialect,
+            self.policies.max_destination_bytes,
+            memory=self.memory,
+            overflow=self.overflow,
+            wall=self.wall,
+            log=self.log,
+            turns=self.turns,
+            timers=self.timers,
+            is_elsewhere=None if partition is None else partition.is_elsewhere,
+        )
+
+    @cached_property
+    def to_topics(self) -> TopicSender:
+        return TopicSender(
             self.destinations,
             fan_out=self.fan_out,
             last_values=self.last_values,
             streams=self.streams,
             stale=self.stale,
             turns=self.turns,
-            answer=self.answers.to_topic,
-            check=self.answers.check,
+            answer=lambda publication: self.answers.to_topic(publication),
+            check=lambda name, bodies, is_now: self.answers.check(name, bodies, is_now),
             log=self.log,
             events=self.events,
         )
-        self.publisher = Publisher(
-            self.dialect,
-            destinations=self.destinations,
-            queues=self.queues,
-            fan_out=self.fan_out,
-            to_topics=to_topics,
-            to_queues=QueueSender(self.queues, self.overflow),
-            temporary=temporary,
-            authorizer=self.authorizer,
-            duplicates=self.duplicates,
-            forwards=self.forwards,
-            turns=self.turns,
-            log=self.log,
-            wall=self.wall,
-        )
-        self.queues.send_dead = partial(send_dead, self.publisher)
-        self.committer = TransactionCommitter(
-            self.publisher, self.acknowledger, self.queues, self.overflow
-        )
-        self._make_scheduler()
 
-    def _make_scheduler(self) -> None:
-        self.scheduler = Scheduler(
-            self.memory,
-            timers=self.timers,
-            overflow=self.overflow,
-            sender=DueSender(self.publisher),
-            authorizer=self.authorizer,
-            dialect=self.dialect,
-            policies=self.policies,
-            wall=self.wall,
-            storage=self.storage,
-        )
-        self.scheduler.turns = self.turns
-        self.publisher.later = SendLater(
+    @cached_property
+    def publisher(self) -> Publisher:
+        later = SendLater(
             self.forwards,
             destinations=self.destinations,
             duplicates=self.duplicates,
             scheduler=self.scheduler,
             log=self.log,
         )
-        self.leftovers = LeftoverRequests(
-            self.scheduler, self.destinations, self.last_values, self.quotas
+        return Publisher(
+            self.dialect,
+            destinations=self.destinations,
+            queues=self.queues,
+            fan_out=self.fan_out,
+            to_topics=self.to_topics,
+            to_queues=QueueSender(self.queues, self.overflow),
+            temporary=self.temporary,
+            authorizer=self.authorizer,
+            duplicates=self.duplicates,
+            forwards=self.forwards,
+            turns=self.turns,
+            later=later,
+            log=self.log,
+            wall=self.wall,
+            warn=self.setup.warn,
         )
-        self.answers.left = self.leftovers.answering
+
+    @cached_property
+    def scheduler(self) -> Scheduler:
+        return Scheduler(
+            self.memory,
+            timers=self.timers,
+            overflow=self.overflow,
+            sender=DueSender(lambda: self.publisher),
+            authorizer=self.authorizer,
+            dialect=self.dialect,
+            policies=self.policies,
+            wall=self.wall,
+            storage=self.storage,
+            turns=self.turns,
+        )
+
+    @cached_property
+    def committer(self) -> TransactionCommitter:
+        return TransactionCommitter(self.publisher, self.acknowledger, self.queues, self.overflow)
+
+    # Requests and operations.
+
+    @cached_property
+    def explainer(self) -> Explainer:
+        return Explainer(
+            self.event_history,
+            boot=self.boot,
+            dialect=self.dialect,
+            destinations=self.destinations,
+            clients=self.clients,
+            authorizer=self.authorizer,
+            queues=self.queues,
+            fan_out=self.fan_out,
+            log=self.log,
+        )
+
+    @cached_property
+    def tracer(self) -> Tracer:
+        trace = self.setup.trace
+        return Tracer(self.events, self.clients, self.timers, self.dialect, log=trace)
+
+    @cached_property
+    def leftovers(self) -> LeftoverRequests:
+        return LeftoverRequests(self.scheduler, self.destinations, self.last_values, self.quotas)
+
+    @cached_property
+    def answers(self) -> DiagRequests:
+        return DiagRequests(
+            self.setup.server,
+            self.publisher,
+            self.subscriptions,
+            self.stale,
+            clients=self.clients,
+            event_history=self.event_history,
+            explainer=self.explainer,
+            leftovers=self.leftovers,
+            tracer=self.tracer,
+        )
+
+    @cached_property
+    def manager(self) -> Manager:
+        return Manager(
+            queues=self.queues,
+            publisher=self.publisher,
+            selectors=self.selectors,
+            authorizer=self.authorizer,
+            acknowledger=self.acknowledger,
+            left=LeftManager(
+                self.leftovers, self.bindings, self.authorizer, turns=self.turns, log=self.log
+            ),
+            streams=StreamManager(self.streams, self.destinations.open, self.turns),
+        )
+
+    @cached_property
+    def sessions(self) -> Sessions:
+        return Sessions(
+            self.setup.server_name,
+            dialect=self.dialect,
+            clients=self.clients,
+            leaving=self.leaving,
+            answers=self.answers,
+            events=self.events,
+            authorizer=self.authorizer,
+        )
+
+    @cached_property
+    def broker(self) -> Broker:
+        return Broker(
+            policies=self.policies,
+            memory=self.memory,
+            dialect=self.dialect,
+            wall=self.wall,
+            log=self.log,
+            timers=self.timers,
+            turns=self.turns,
+            clients=self.clients,
+            deferred=self.deferred,
+            duplicates=self.duplicates,
+            destinations=self.destinations,
+            configuration=self.configuration,
+            stale=self.stale,
+            fan_out=self.fan_out,
+            event_history=self.event_history,
+            events=self.events,
+            quotas=self.quotas,
+            authorizer=self.authorizer,
+            queues=self.queues,
+            acknowledger=self.acknowledger,
+            overflow=self.overflow,
+            forwards=self.forwards,
+            storage=self.storage,
+            streams=self.streams,
+            last_values=self.last_values,
+            bindings=self.bindings,
+            subscriptions=self.subscriptions,
+            unsubscriber=self.unsubscriber,
+            leaving=self.leaving,
+            publisher=self.publisher,
+            committer=self.committer,
+            scheduler=self.scheduler,
+            leftovers=self.leftovers,
+            manager=self.manager,
+            sessions=self.sessions,
+            explainer=self.explainer,
+            tracer=self.tracer,
+        )

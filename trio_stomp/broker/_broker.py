@@ -5,39 +5,71 @@ frames to clients. No call waits.
 """
 
 from collections.abc import Callable, Sequence
-from contextlib import suppress
 from functools import partial
 from typing import TYPE_CHECKING
 
 from attrs import define, field
 
-from trio_stomp.base import CloseReason, Identity, ProtocolError, Quota, RemoteError, noop
-from trio_stomp.broker._assembly import BrokerAssembly
-from trio_stomp.broker._configuration import configuring
-from trio_stomp.broker._deferred import ROOM_S
+from trio_stomp.base import CloseReason, Identity, MemoryBudget, RemoteError, noop
+from trio_stomp.broker._configuration import Configuration
+from trio_stomp.broker._deferred import ROOM_S, DeferredEvents
 from trio_stomp.broker._ordering import SendOrder
 from trio_stomp.broker._receipts import Receipts
 from trio_stomp.broker._sessions import Sessions
 from trio_stomp.broker._statistics import Statistics, statistics
+from trio_stomp.broker.access import Authorizer
 from trio_stomp.broker.delivery import (
     LIMIT_S,
     NEVER,
     PUMP_S,
     SHARE_S,
+    STEPS,
+    BrokerPolicies,
     Client,
     Delivery,
+    EventHistory,
     NotYet,
     NullOutbox,
     Publication,
+    Timers,
+    Turns,
+    WallTime,
     Work,
 )
+from trio_stomp.broker.durability import Log
 from trio_stomp.broker.explain import Explainer, Monitor, Tracer
-from trio_stomp.broker.headers import add_origin, error_frame, receipt_of
-from trio_stomp.broker.names import Kind
-from trio_stomp.broker.queues import Consumer, QueueFull
-from trio_stomp.broker.routing import PolicyBook, too_many_subscribers
-from trio_stomp.broker.sending import SendContext
-from trio_stomp.broker.subscribing import LOST
+from trio_stomp.broker.forwarding import Forwards
+from trio_stomp.broker.headers import Dialect, add_origin, error_frame, receipt_of
+from trio_stomp.broker.managing import Manager
+from trio_stomp.broker.names import DIAG_STREAM, MONITOR, Kind
+from trio_stomp.broker.queues import (
+    Acknowledger,
+    Consumer,
+    Overflow,
+    QueueBook,
+    QueueFull,
+    Storage,
+)
+from trio_stomp.broker.routing import (
+    BrokerEvent,
+    BrokerEvents,
+    Destinations,
+    FanOut,
+    PolicyBook,
+    Quotas,
+    too_many_subscribers,
+)
+from trio_stomp.broker.sending import (
+    Duplicates,
+    LeftoverRequests,
+    Publisher,
+    Scheduler,
+    SendContext,
+    TransactionCommitter,
+)
+from trio_stomp.broker.streams import Stream, Streams
+from trio_stomp.broker.subscribing import LOST, Leaving, Subscriptions, Unsubscriber
+from trio_stomp.broker.topics import Bindings, LastValues, StaleQueue
 from trio_stomp.frames import FrameRun, Head
 from trio_stomp.protocol import (
     Acked,
@@ -58,55 +90,66 @@ if TYPE_CHECKING:
 
 
 @define(eq=False, repr=False)
-class Broker(BrokerAssembly):
-    """The messaging core of a broker.
+class Broker:
+    """The messaging core of a broker, made by ``assemble``.
 
     Handles: topics, work queues, queues, acknowledgements, transactions, the stale queue, DIAG
     requests, receipts, errors.
     Does not handle: sockets, clocks (``now`` is a parameter), authentication.
 
-    Its arguments are those of ``BrokerAssembly``.
+    Its arguments are its parts.
     """
 
+    policies: BrokerPolicies
+    memory: MemoryBudget
+    dialect: Dialect
+    wall: WallTime
+    log: Log | None
+    timers: Timers
+    turns: Turns
+    clients: dict[Client, None]
+    deferred: DeferredEvents
+    duplicates: Duplicates
+    destinations: Destinations
+    configuration: Configuration
+    stale: StaleQueue
+    fan_out: FanOut
+    event_history: EventHistory
+    events: BrokerEvents
+    quotas: Quotas
+    authorizer: Authorizer
+    queues: QueueBook
+    acknowledger: Acknowledger
+    overflow: Overflow
+    forwards: Forwards
+    storage: Storage | None
+    streams: Streams
+    last_values: LastValues
+    bindings: Bindings
+    subscriptions: Subscriptions
+    unsubscriber: Unsubscriber
+    leaving: Leaving
+    publisher: Publisher
+    committer: TransactionCommitter
+    scheduler: Scheduler
+    leftovers: LeftoverRequests
+    manager: Manager
+    sessions: Sessions
+    explainer: Explainer
+    tracer: Tracer
     durability: SendOrder = field(init=False)
     receipts: Receipts = field(init=False)
-    sessions: Sessions = field(init=False)
-    explainer: Explainer = field(init=False)
-    tracer: Tracer = field(init=False)
     monitor: Monitor = field(init=False)
     _null_outbox: NullOutbox = field(init=False)
     _is_cut: bool = field(init=False)
     """The last turn was too short for all blocked producers with room again."""
 
     def __attrs_post_init__(self) -> None:
-        super().__attrs_post_init__()
         self._null_outbox, self._is_cut = NullOutbox(), False
-        self.sessions = Sessions(
-            self.server_name,
-            dialect=self.dialect,
-            clients=self.clients,
-            leaving=self.leaving,
-            answers=self.answers,
-            events=self.events,
-            authorizer=self.authorizer,
-        )
         self.durability = SendOrder(self.log, self.publisher, self, self.turns)
         self.receipts = Receipts(self.durability, self.event_history)
-        self.explainer = Explainer(
-            self.event_history,
-            boot=self.boot,
-            dialect=self.dialect,
-            destinations=self.destinations,
-            clients=self.clients,
-            authorizer=self.authorizer,
-            host=self,
-        )
-        self.tracer = Tracer(self.events, self.clients, self.timers, self.dialect)
         self.monitor = Monitor(self.destinations, self.turns, self.publish)
-        self.answers.explain, self.answers.read = self.explainer.explain, self.explainer.read
-        self.answers.send, self.manager.core = self._send_answer, self
-        ask, self.answers.read_trace = self.tracer.ask, self.tracer.read
-        self.answers.trace = lambda text, check: ask(text, check, self.event_history.now)
+        self.manager.core = self
 
     # For the dispatcher.
 
@@ -187,9 +230,10 @@ class Broker(BrokerAssembly):
         Messages above a new limit stay: limits apply to new messages. With very many destinations,
         some follow in later turns.
         """
-        self.book = self.queues.policies = book
+        self.queues.policies = book
         self.memory.quota_percent = self.policies.max_share_per_user
-        self.turns.start(configuring(self.destinations, self.bindings, self), self.turns.now)
+        work = self.configuration.configuring(self.destinations, self.bindings)
+        self.turns.start(work, self.turns.now)
 
     def use_rules(
         self, rules: "AccessRules | None", is_known: Callable[[Identity], bool], now: float
@@ -351,6 +395,81 @@ class Broker(BrokerAssembly):
         """Return the figures of this moment."""
         return statistics(self)
 
+    # For operators, diagnostics and clusters.
+
+    def lacks(self, destination: str) -> bool:
+        """Return whether another broker of the cluster has a destination."""
+        return self.forwards.lacks(destination)
+
+    def counts(self, destinations: Sequence[str]) -> bool:
+        """Return whether a subscription to destinations is this broker's, of all that have it."""
+        is_copy = self.subscriptions.is_copy
+        return is_copy is None or not is_copy(destinations, ())
+
+    def use_wall(self, offset_s: float, now: float) -> None:
+        """Apply a step of the wall clock to everything that begins or ends at a time of day.
+
+        Args:
+          offset_s: Wall clock minus broker's clock, in seconds.
+          now: Seconds of the broker's clock.
+        """
+        if self.log is None:
+            self.wall.offset_s = offset_s
+        else:
+            self.wall.set(offset_s, self.log.next_id)
+            self.log.keep(STEPS, self.wall.as_setting())
+        self.stale.follow_wall_clock()
+        self.scheduler.follow_wall_clock(now)
+
+    @property
+    def is_monitored(self) -> bool:
+        """Return whether ``/queue/monitor`` has subscribers."""
+        destination = self.destinations.find_current(MONITOR)
+        return destination is not None and bool(destination.subscribers)
+
+    def note_operation(self, event: str, queue: str, user: str, detail: str) -> None:
+        """Publish the event of an operator's operation, with its user."""
+        self.manager.record(event, queue, user, detail)
+
+    def keep(
+        self, stream: Stream, name: str, body: bytes, headers: Sequence[tuple[str, str]], now: float
+    ) -> None:
+        """Append a message of the broker to a stream, unless the store is far behind."""
+        if self.log is None or not self.log.is_full:
+            head = Head("SEND", (("destination", name), *headers), len(body), name)
+            self.streams.append(stream, head, [body], now, is_urgent=False)
+
+    def keep_events(self, max_bytes: int, max_age_s: float, window_bytes: int) -> Stream:
+        """Keep events, even without subscribers, and return the stream of DIAG messages.
+
+        Args:
+          max_bytes: The limit on disk; 0 = none.
+          max_age_s: The limit of age, in seconds; 0 = none.
+          window_bytes: The limit in memory; 0 = the default.
+        """
+        self.events.are_stored = True
+        return self.streams.open(DIAG_STREAM, max_bytes, round(max_age_s * 1000), window_bytes)
+
+    def take_events(self) -> list[BrokerEvent]:
+        """Return the events since the last call."""
+        return self.events.take()
+
+    def record_drop(self, reason: str, count: int, destination: str = "") -> None:
+        """Record an event for messages that were dropped."""
+        self.events.record("drop", destination=destination, reason=reason, detail=f"{count}")
+
+    def losing(self, since: float) -> dict[str, str]:
+        """Return the destination that lost most messages since a time, by reason, if known."""
+        return self.event_history.losing(since)
+
+    def has_subscribers(self, name: str) -> bool:
+        """Return whether the broker's own topic ``name`` has subscribers."""
+        return bool(self.destinations.own(name).subscribers)
+
+    def note_capacity(self, limit_bytes: int) -> None:
+        """Set the maximum bytes of messages in the store, or 0 if unknown."""
+        self.memory.stored_limit = limit_bytes
+
     # The store.
 
     def committed(self, number: int, now: float, left_out: "Sequence[LeftOut]" = ()) -> None:
@@ -366,10 +485,6 @@ class Broker(BrokerAssembly):
     def refuse_durable(self, error: str, doubt: str, now: float) -> None:
         """Accept no durable messages until the store answers. Arguments as ``SendOrder.refuse``."""
         self.durability.refuse(error, doubt, now)
-
-    def _send_answer(self, run: FrameRun, quota: Quota | None) -> None:
-        with suppress(ProtocolError):
-            self.publisher.send_for(run, quota, self.event_history.now)
 
     # SEND.
 
@@ -456,10 +571,7 @@ class Broker(BrokerAssembly):
 
     def unblock(self, client: Client, now: float) -> None:
         """Apply a client's held events."""
-        client.is_blocked = False
-        while client.deferred and not client.is_blocked:
-            events, received_at = self.deferred.pop(client)
-            self._carry_out(client, events, received_at, now)
+        self.deferred.resume(client, self._carry_out, now)
         if client.is_blocked and client not in self.overflow.blocked:
             return
         client.outbox.pause_reading(paused=client.is_blocked)

@@ -1,14 +1,16 @@
 """Applying policies and options to destinations."""
 
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING
+
+from attrs import define
 
 from trio_stomp.broker.names import Kind
-from trio_stomp.broker.queues import queue_of
+from trio_stomp.broker.queues import QueueBook, queue_of
 from trio_stomp.broker.topics import Binding
 
 if TYPE_CHECKING:
     from trio_stomp.broker.delivery import BrokerPolicies, Destination, Work
-    from trio_stomp.broker.routing import Destinations, PolicyBook
+    from trio_stomp.broker.routing import Destinations
     from trio_stomp.broker.streams import Streams
     from trio_stomp.broker.topics import Bindings
 
@@ -16,52 +18,56 @@ STEP = 8
 """Destinations configured in one piece of work."""
 
 
-class ConfigurationHost(Protocol):
-    """The part of the core that applying policies uses."""
+@define(eq=False, repr=False)
+class Configuration:
+    """Applies policies and options to destinations.
+
+    Args:
+      policies: Limits and policies of the whole broker.
+      queues: Has the policies of destinations.
+      streams: Opens the streams of topics.
+    """
 
     policies: "BrokerPolicies"
-    book: "PolicyBook"
+    queues: QueueBook
     streams: "Streams"
 
+    def configure(self, destination: "Destination") -> None:
+        """Apply policy and options to a destination, at its creation and when policies change."""
+        book = self.queues.policies
+        policy = book.policy_for(destination.name)
+        is_named = policy is not book.default
+        ttl_ms = policy.ttl_ms
+        if not ttl_ms and destination.kind in (Kind.TOPIC, Kind.WORK):
+            ttl_ms = self.policies.ttl_ms
+        destination.ttl_s = ttl_ms / 1000
+        destination.retain = policy.retain
+        destination.slow_consumer = policy.slow_consumer if is_named else ""
+        is_queue = destination.kind is Kind.QUEUE and not is_named
+        destination.persistent = self.policies.persistent if is_queue else policy.persistent
+        if destination.kind is Kind.TOPIC and not destination.private:
+            destination.stream = (
+                self.streams.of_topic(destination.name, policy) if policy.stream else None
+            )
+        queue = queue_of(destination)
+        if queue is not None:
+            queue.policy = policy
 
-def configure(destination: "Destination", host: ConfigurationHost) -> None:
-    """Apply policy and options to a destination, at its creation and when policies change."""
-    policy = host.book.policy_for(destination.name)
-    is_named = policy is not host.book.default
-    ttl_ms = policy.ttl_ms
-    if not ttl_ms and destination.kind in (Kind.TOPIC, Kind.WORK):
-        ttl_ms = host.policies.ttl_ms
-    destination.ttl_s = ttl_ms / 1000
-    destination.retain = policy.retain
-    destination.slow_consumer = policy.slow_consumer if is_named else ""
-    is_queue = destination.kind is Kind.QUEUE and not is_named
-    destination.persistent = host.policies.persistent if is_queue else policy.persistent
-    if destination.kind is Kind.TOPIC and not destination.private:
-        destination.stream = (
-            host.streams.of_topic(destination.name, policy) if policy.stream else None
-        )
-    queue = queue_of(destination)
-    if queue is not None:
-        queue.policy = policy
+    def configuring(self, destinations: "Destinations", bindings: "Bindings") -> "Work":
+        """Apply policies to all existing destinations and bindings, in pieces."""
+        for index, destination in enumerate(list(destinations)):
+            if destinations.has(destination):
+                self.configure(destination)
+                for binding in destination.exact:
+                    if isinstance(binding, Binding):
+                        self._configure_feed(binding)
+            if index % STEP == STEP - 1:
+                yield
+        for index, binding in enumerate(list(bindings.durables)):
+            self._configure_feed(binding)
+            if index % STEP == STEP - 1:
+                yield
 
-
-def configuring(
-    destinations: "Destinations", bindings: "Bindings", host: ConfigurationHost
-) -> "Work":
-    """Apply policies to all existing destinations and bindings, in pieces."""
-    for index, destination in enumerate(list(destinations)):
-        if destinations.has(destination):
-            configure(destination, host)
-            for binding in destination.exact:
-                if isinstance(binding, Binding):
-                    _configure_feed(binding, host)
-        if index % STEP == STEP - 1:
-            yield
-    for index, binding in enumerate(list(bindings.durables)):
-        _configure_feed(binding, host)
-        if index % STEP == STEP - 1:
-            yield
-
-
-def _configure_feed(binding: Binding, host: ConfigurationHost) -> None:
-    binding.queue.policy = host.book.policy_for(binding.queue.destination.name)
+    def _configure_feed(self, binding: Binding) -> None:
+        queue = binding.queue
+        queue.policy = self.queues.policies.policy_for(queue.destination.name)

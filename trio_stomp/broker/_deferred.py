@@ -10,7 +10,7 @@ from trio_stomp.frames import FrameRun, head_cost
 from trio_stomp.protocol import Acked, Committed, Refused
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
 
     from trio_stomp.broker.delivery import Client
     from trio_stomp.protocol import Event
@@ -40,6 +40,18 @@ class DeferredEvents:
     def put_back(self, client: "Client", events: "Sequence[Event]", received_at: float) -> None:
         """Hold the rest of events that were begun, before those already held."""
         client.deferred.insert(0, (events, received_at, self._charge(events)))
+
+    def resume(
+        self,
+        client: "Client",
+        carry_out: "Callable[[Client, Sequence[Event], float, float], None]",
+        now: float,
+    ) -> None:
+        """Carry out a client's events until it must wait again."""
+        client.is_blocked = False
+        while client.deferred and not client.is_blocked:
+            events, received_at = self.pop(client)
+            carry_out(client, events, received_at, now)
 
     def pop(self, client: "Client") -> "tuple[Sequence[Event], float]":
         """Remove and return the next events, and the time when they were received."""

@@ -1,17 +1,17 @@
 """Answers to SENDs to DIAG destinations: stompica's statistics, ``explain``, traces, schedules."""
 
 import json
-from collections.abc import Callable, Generator, Sized
+from collections.abc import Callable, Sized
 from contextlib import suppress
 
-from attrs import define, field
+from attrs import define
 
-from trio_stomp.base import ProtocolError, Quota
+from trio_stomp.base import ProtocolError
 from trio_stomp.broker._diag_queries import DiagQueries
-from trio_stomp.broker.delivery import Publication, TakesCensus, Work
+from trio_stomp.broker.delivery import EventHistory, Publication, TakesCensus, Work
+from trio_stomp.broker.explain import Explainer, Tracer
 from trio_stomp.broker.names import EXPLAIN, LEFT, TRACE
-from trio_stomp.broker.routing import Destinations, FanOut
-from trio_stomp.broker.sending import read_question
+from trio_stomp.broker.sending import LeftoverRequests, Publisher, read_question
 from trio_stomp.broker.subscribing import Subscriptions
 from trio_stomp.broker.topics import StaleQueue
 from trio_stomp.frames import FrameRun, Head
@@ -22,26 +22,17 @@ _MAX_REQUEST_BYTES = 64
 
 @define(eq=False, repr=False)
 class DiagRequests:
-    """Answers requests at DIAG destinations. The broker sets the callbacks."""
+    """Answers requests at DIAG destinations."""
 
     server: TakesCensus
-    fan_out: FanOut
+    publisher: Publisher
     subscriptions: Subscriptions
     stale: StaleQueue
     clients: Sized
-    destinations: Destinations
-    explain: Callable[[str], Generator[None, None, dict[str, object]]] = field(init=False)
-    """Answers a request at ``DIAG/explain``, in pieces."""
-    read: Callable[[str], object] = field(init=False)
-    """Checks a request to ``DIAG/explain``, and raises ``ProtocolError`` if it is invalid."""
-    left: Callable[[str], Generator[None, None, dict[str, object]]] = field(init=False)
-    """Answers a request at ``DIAG/left``, in pieces."""
-    trace: Callable[[str, bool], object] = field(init=False)
-    """Carries out a request at ``DIAG/trace``, or only checks it."""
-    read_trace: Callable[[str], object] = field(init=False)
-    """Checks a request to ``DIAG/trace``, as ``read``."""
-    send: Callable[[FrameRun, Quota | None], None] = field(init=False)
-    """Sends an answer to ``reply-to``."""
+    event_history: EventHistory
+    explainer: Explainer
+    leftovers: LeftoverRequests
+    tracer: Tracer
 
     def queries(self) -> DiagQueries:
         """Return stompica's statistics with the current figures."""
@@ -64,12 +55,16 @@ class DiagRequests:
         Raises:
           ProtocolError: One is invalid.
         """
-        known = {EXPLAIN: self.read, LEFT: read_question, TRACE: self.read_trace}
+        known: dict[str, Callable[[str], object]] = {
+            EXPLAIN: self.explainer.read,
+            LEFT: read_question,
+            TRACE: self.tracer.read,
+        }
         for body in bodies if name in known else ():
             text = body.decode(errors="replace")
             known[name](text)
             if name == TRACE and is_now:
-                self.trace(text, True)
+                self._trace(text, is_check=True)
 
     def to_topic(self, publication: Publication) -> Work | None:
         """Answer the messages of a publication to a DIAG destination.
@@ -85,16 +80,17 @@ class DiagRequests:
         if publication.destination.name == TRACE:
             for body in publication.bodies:
                 with suppress(ProtocolError):  # it was checked when there was somebody to tell
-                    self.trace(body.decode(errors="replace"), False)
+                    self._trace(body.decode(errors="replace"))
             return None
         queries = self.queries()
         for body in publication.bodies:
-            self.fan_out.to_all(with_figures(publication, body, queries))
+            self.publisher.fan_out.to_all(with_figures(publication, body, queries))
         return None
 
     def _answering(self, publication: Publication) -> Work:
         """Answer requests at ``DIAG/explain`` or ``DIAG/left``, one after the other."""
-        answering = self.explain if publication.destination.name == EXPLAIN else self.left
+        is_explained = publication.destination.name == EXPLAIN
+        answering = self.explainer.explain if is_explained else self.leftovers.answering
         for body in publication.bodies:
             try:
                 answer = yield from answering(body.decode(errors="replace"))
@@ -102,6 +98,10 @@ class DiagRequests:
                 continue  # an invalid scheduled request: there is no sender to get an ERROR
             self.reply(publication, answer)
             yield
+
+    def _trace(self, request: str, *, is_check: bool = False) -> None:
+        """Carry out a request at ``DIAG/trace``, or only check it."""
+        self.tracer.ask(request, is_check, self.event_history.now)
 
     def reply(self, publication: Publication, answer: dict[str, object]) -> None:
         """Send an answer to ``reply-to``, or to the subscribers of the request's destination."""
@@ -115,12 +115,14 @@ class DiagRequests:
         text = json.dumps(answer).encode()
         reply = Head("SEND", tuple(headers), len(text), where)
         if reply_to:
-            self.send(FrameRun(reply, [text], []), publication.quota)
+            with suppress(ProtocolError):
+                run = FrameRun(reply, [text], [])
+                self.publisher.send_for(run, publication.quota, self.event_history.now)
             return
         at, until = publication.received_at, publication.expires_at
         destination, end = publication.destination, publication.end
-        self.destinations.refresh(destination)
-        self.fan_out.to_all(Publication(destination, reply, [text], at, until, end=end))
+        self.publisher.destinations.refresh(destination)
+        self.publisher.fan_out.to_all(Publication(destination, reply, [text], at, until, end=end))
 
 
 def with_figures(publication: Publication, body: bytes, queries: DiagQueries) -> Publication:

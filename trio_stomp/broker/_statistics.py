@@ -1,15 +1,17 @@
 """The figures of a core, for diagnostics and pages. Nothing is counted or changed here."""
 
 from collections.abc import Iterator, Mapping
-from typing import Protocol, TypeVar
+from typing import TYPE_CHECKING, Protocol, TypeVar
 
 from attrs import frozen
 
-from trio_stomp.broker._assembly import BrokerAssembly
 from trio_stomp.broker.delivery import Client, Destination, Subscription
 from trio_stomp.broker.queues import queue_of
 from trio_stomp.broker.routing import Destinations, PolicyBook, Quotas
 from trio_stomp.broker.topics import Binding, ParkedDestination, StaleQueue
+
+if TYPE_CHECKING:
+    from trio_stomp.broker._broker import Broker
 
 T_co = TypeVar("T_co", covariant=True)
 
@@ -154,7 +156,7 @@ class Statistics:
         return subscribers, queue.depth, queue.unacked, queue.dequeued, queue.nacked
 
 
-def statistics(broker: BrokerAssembly) -> Statistics:
+def statistics(broker: "Broker") -> Statistics:
     """Return the figures of a core. This takes no longer with more destinations or clients."""
     stale, totals = broker.stale, broker.stale.statistics
     return Statistics(
@@ -183,11 +185,11 @@ def statistics(broker: BrokerAssembly) -> Statistics:
         table=broker.destinations,
         stale_queue=broker.stale,
         quota_book=broker.quotas,
-        policies=broker.book,
+        policies=broker.queues.policies,
     )
 
 
-def _messages(broker: BrokerAssembly) -> MessageFigures:
+def _messages(broker: "Broker") -> MessageFigures:
     drops, dead_letter_counts = broker.fan_out.drops, broker.queues.dead_letter_counts
     failed = {reason.value: count for reason, count in dead_letter_counts.failed.items()}
     moved = {reason.value: count for reason, count in dead_letter_counts.moved.items()}
@@ -205,9 +207,9 @@ def _messages(broker: BrokerAssembly) -> MessageFigures:
         received=broker.publisher.received,
         duplicates=broker.duplicates.found,
         delivered=broker.fan_out.delivered,
-        acked=broker.acks.acked,
-        nacked=broker.acks.nacked,
-        redelivered=broker.acks.redelivered,
+        acked=broker.acknowledger.counters.acked,
+        nacked=broker.acknowledger.counters.nacked,
+        redelivered=broker.acknowledger.counters.redelivered,
         silent_drops=silent,
         drops={
             **silent,

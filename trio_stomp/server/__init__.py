@@ -7,6 +7,7 @@ Does not handle: the meaning of frames, the choice of statistics, web pages, con
 from trio_stomp.server._accepting import Door as Door
 from trio_stomp.server._accepting import accept_from as accept_from
 from trio_stomp.server._clock import Clock as Clock
+from trio_stomp.server._dispatcher import FrameHandler as FrameHandler
 from trio_stomp.server._handle import Changes as Changes
 from trio_stomp.server._handle import Entrance as Entrance
 from trio_stomp.server._handle import EventFeed as EventFeed

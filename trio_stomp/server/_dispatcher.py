@@ -2,10 +2,10 @@
 
 import logging
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from functools import partial
-from typing import TypeVar
+from typing import TYPE_CHECKING, Protocol, TypeVar
 
 import outcome
 import trio
@@ -29,6 +29,9 @@ from trio_stomp.server.io import (
     OutboxShared,
     shape_of,
 )
+
+if TYPE_CHECKING:
+    from trio_stomp.protocol import Event
 
 T = TypeVar("T")
 
@@ -56,17 +59,49 @@ ENDING_FRAMES = 4
 """The cost of ending a subscription, in frames."""
 
 
+class FrameHandler(Protocol):
+    """What the dispatcher gives the frames of clients to: a broker, or the router of a node.
+
+    Everything else that it needs of a broker a router has, too.
+    """
+
+    @property
+    def has_more(self) -> bool:
+        """Return whether work is left for another turn."""
+
+    def apply(
+        self, client: Client, events: "Sequence[Event]", received_at: float, now: float
+    ) -> None:
+        """Apply events of a client, in order, up to the first error."""
+
+    def writable(self, client: Client, now: float) -> None:
+        """Resume delivery to a client whose outbox has room again."""
+
+    def end_turn(self, now: float, *, is_last: bool = True) -> None:
+        """Resume waiting clients and works, while there is time."""
+
+    def forget(
+        self, client: Client, reason: CloseReason, now: float, forgotten: Callable[[], None]
+    ) -> None:
+        """Release a disconnected client, and call ``forgotten`` at the end."""
+
+    def finish(self, now: float) -> None:
+        """Finish all deferred work, at the end of the broker."""
+
+
 @define(eq=False, repr=False)
 class Dispatcher:
     """The loop that drains the inbox in turns: apply the input, then publish the output.
 
     Args:
+      core: The broker, or a router in front of others.
       clock: Gives the core its elapsed time; everything else uses Trio's clock.
       end_turn: Called before each turn's output is published, for events of the diagnostics.
       committer: The store's, if there is one.
     """
 
     broker: Broker
+    core: FrameHandler
     inbox: Inbox
     outboxes: OutboxShared
     end_turn: Callable[[float], None]
@@ -134,7 +169,7 @@ class Dispatcher:
                     for _ in range(PASSES):
                         await trio.lowlevel.checkpoint()
         if not self.broker.is_finished:
-            self._turn(Control(self.broker.finish))
+            self._turn(Control(self.core.finish))
         if self.committer is not None:
             await self._finish(self.committer)
         while self._behind:
@@ -150,7 +185,7 @@ class Dispatcher:
 
     @property
     def _has_more(self) -> bool:
-        return bool(self._calls) or self.broker.has_more
+        return bool(self._calls) or self.core.has_more
 
     def _turn(self, item: Item) -> None:
         """Apply ``item`` and as much further input as fits a turn, then publish."""
@@ -173,7 +208,7 @@ class Dispatcher:
                 break
         self._cut = 0 if is_last else self._cut + 1
         self._end_turn(now)
-        if self.inbox.turns.grant() or self.broker.has_more or self._behind:
+        if self.inbox.turns.grant() or self.core.has_more or self._behind:
             self.inbox.wake()
         self.turns += 1
         self.turn_times.observe(self.clock.now() - began, 1)
@@ -191,11 +226,11 @@ class Dispatcher:
             self._guarded(self._calls.popleft(), now)
         self.outboxes.feed()
         for _ in range(len(self._resumed)):
-            self._guarded(self.broker.writable, self._resumed.popleft(), now)
+            self._guarded(self.core.writable, self._resumed.popleft(), now)
         if self.broker.turns.waiting:
             self._publish(now)  # what waits may be dear
         is_last = not 0 < self._cut < PASSES
-        self._guarded(partial(self.broker.end_turn, is_last=is_last), now)
+        self._guarded(partial(self.core.end_turn, is_last=is_last), now)
         self._guarded(self.broker.memory.check)
         self._guarded(self.end_turn, now)
         if self.committer is not None:
@@ -240,7 +275,7 @@ class Dispatcher:
             self.outboxes.touched.add(source.outbox)
             try:
                 received_at = item.received_at + self.clock.slept_s
-                self.broker.apply(source.client, item.events, received_at, now)
+                self.core.apply(source.client, item.events, received_at, now)
             except Exception as bug:
                 text = "%s: a bug in the broker ends this, after %s"
                 self._note(CONNECTION, text, source.wire.remote, shape_of(item.events))
@@ -252,7 +287,7 @@ class Dispatcher:
             client, release = item.source.client, item.source.release
             subscriptions = client.subscriptions
             before = len(subscriptions)
-            if not self._guarded(self.broker.forget, client, item.reason, now, release):
+            if not self._guarded(self.core.forget, client, item.reason, now, release):
                 release()
             # Each subscription ends separately, so thousands of them take a whole turn.
             return 1 + ENDING_FRAMES * (before - len(subscriptions))

@@ -37,7 +37,7 @@ from trio_stomp.server._admission import Admission
 from trio_stomp.server._alarm import Alarm
 from trio_stomp.server._clock import Clock
 from trio_stomp.server._committer import StoreCommitter
-from trio_stomp.server._dispatcher import Dispatcher
+from trio_stomp.server._dispatcher import Dispatcher, FrameHandler
 from trio_stomp.server._handle import Entrance, ServerHandle, check_session_id, refuse
 from trio_stomp.server._inner import is_given_back
 from trio_stomp.server._limits import ERROR, ServerLimits
@@ -177,7 +177,11 @@ class Server:
         self.alarm = Alarm(self._ring)
 
     def assemble(
-        self, broker: Broker, diagnostics: Diagnostics, store: "Store | None" = None
+        self,
+        broker: Broker,
+        diagnostics: Diagnostics,
+        store: "Store | None" = None,
+        core: FrameHandler | None = None,
     ) -> None:
         """Add the core and the diagnostics, which require an existing server.
 
@@ -185,14 +189,13 @@ class Server:
           broker: The core.
           diagnostics: The diagnostics.
           store: The recovered store, which is closed at the end; None = there is none.
+          core: What frames of clients go to; None = the broker.
         """
         self.broker = broker
-        broker.turns.clock = trio.current_time
-        broker.authorizer.exists = self.authenticator.exists
-        broker.authorizer.is_known = self.authenticator.knows
         self.diagnostics = diagnostics
         self.dispatcher = Dispatcher(
             broker,
+            core or broker,
             inbox=self.inbox,
             outboxes=self.outboxes,
             end_turn=diagnostics.end_turn,

@@ -298,13 +298,14 @@ class Front:
                 max_body_bytes=self.settings.frames.max_body_bytes,
                 wildcards=server.broker.dialect.wildcards,
             )
-            assert isinstance(server.broker, Router)
-            server.broker.owners.join(server.dispatcher, tasks.start_soon)
+            router = server.dispatcher.core
+            assert isinstance(router, Router)
+            router.owners.join(server.dispatcher, tasks.start_soon)
 
         embedding = evolve(
             self.embedding,
             on_assembled=join,
-            make_core=partial(Router, placement=self.placement, gates=gates, tell=self.events.tell),
+            route=lambda broker: Router(broker, self.placement, gates, self.events.tell),
         )
         await serve_one(front_settings(self.settings), None, embedding, started)
 

@@ -14,8 +14,9 @@ from attrs import asdict, define, field, frozen
 
 from trio_stomp._version import __version__
 from trio_stomp.base import MemoryBudget, innermost, noop
-from trio_stomp.broker import SOON_S, Broker, Log, Recovery, WallTime, base36
+from trio_stomp.broker import SOON_S, Broker, Log, Recovery, Setup, WallTime, assemble, base36
 from trio_stomp.broker import dialect as find_dialect
+from trio_stomp.broker.delivery import Turns
 from trio_stomp.broker.forwarding import check_none
 from trio_stomp.config import (
     Change,
@@ -38,6 +39,7 @@ from trio_stomp.server import (
     Door,
     Entrance,
     EventFeed,
+    FrameHandler,
     Server,
     ServerEvent,
     ServerHandle,
@@ -71,7 +73,8 @@ class Embedding:
       store: The store, not recovered; None = that of the settings.
       entrances: The entrances for clients; None = the settings' ports.
       on_assembled: Called with the server before it runs.
-      make_core: Makes the core, with the arguments of ``Broker``.
+      make_core: Makes the core.
+      route: Returns what frames of clients go to instead of the core.
       node: The handle of the node of a cluster that the broker is a part of; operators who have the
         broker read its files again, have the whole node do so. None = it is no part of a node.
       on_starting: Called with the share of the store that is read.
@@ -83,7 +86,8 @@ class Embedding:
     store: Store | None = None
     entrances: Sequence[Entrance] | None = None
     on_assembled: Callable[[Server], None] = noop
-    make_core: Callable[..., Broker] = Broker
+    make_core: Callable[[Setup], Broker] = assemble
+    route: Callable[[Broker], FrameHandler] | None = None
     node: ServerHandle | None = None
     on_starting: Callable[[float], None] = noop
 
@@ -255,27 +259,42 @@ def _assemble(
         proxies=security.proxies,
         clock=clock,
     )
-    own_name = f"trio_stomp/{__version__}" if is_shown else ""
-    broker = embedding.make_core(
-        settings.broker,
-        memory=memory,
+    broker = embedding.make_core(_setup(settings, security, server, boot, opened))
+    reporter = Reporter(settings.diag, server)
+    route = None if embedding.route is None else embedding.route(broker)
+    server.assemble(broker, reporter, opened[0] if opened is not None else None, route)
+    add_pages(site, server, reporter.figures, settings.web, settings.store.data_dir)
+    add_interface(site, server, _core(broker, settings, embedding.node or handle), reporter.figures)
+    return server
+
+
+def _setup(
+    settings: Settings,
+    security: Security,
+    server: Server,
+    boot: int,
+    opened: tuple[Store, Recovered] | None,
+) -> Setup:
+    """Return what the core of a server is made of."""
+    own_name = "" if settings.protocol.hide_server else f"trio_stomp/{__version__}"
+    turns = Turns(trio.current_time, collect_young)
+    return Setup(
+        policies=settings.broker,
+        memory=server.memory,
         server=server,
         boot=base36(boot),
         server_name=settings.protocol.server_name or own_name,
         book=policy_book(settings),
-        dialect=dialect,
-        wall=clock.wall,
-        log=_log(settings, opened),
+        dialect=find_dialect(settings.broker.dialect),
+        wall=server.clock.wall,
+        log=_log(settings, opened, turns),
         rules=security.rules,
+        turns=turns,
+        exists=server.authenticator.exists,
+        is_known=server.authenticator.knows,
+        warn=logger.warning,
+        trace=trace_logger().info,
     )
-    broker.publisher.warn = broker.streams.warn = logger.warning
-    broker.turns.collect_young = collect_young
-    broker.tracer.log = trace_logger().info
-    reporter = Reporter(settings.diag, server)
-    server.assemble(broker, reporter, opened[0] if opened is not None else None)
-    add_pages(site, server, reporter.figures, settings.web, settings.store.data_dir)
-    add_interface(site, server, _core(broker, settings, embedding.node or handle), reporter.figures)
-    return server
 
 
 def _core(broker: Broker, settings: Settings, handle: ServerHandle) -> Core:
@@ -319,11 +338,11 @@ async def _restore(server: Server, store: Store, recovered: Recovered, starting:
         logger.error("%s", line)
 
 
-def _log(settings: Settings, opened: tuple[Store, Recovered] | None) -> Log | None:
+def _log(settings: Settings, opened: tuple[Store, Recovered] | None, turns: Turns) -> Log | None:
     if opened is None:
         return None
     store, recovered = opened
-    return Log.of(store.name, recovered, settings.store.checkpoint_s or SOON_S)
+    return Log.of(store.name, recovered, settings.store.checkpoint_s or SOON_S, turns)
 
 
 def described_settings(settings: Settings) -> list[Record]:

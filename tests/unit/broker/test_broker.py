@@ -6,7 +6,7 @@ import pytest
 import trio.testing
 
 from tests.support.core import AMPLE, VERSIONS, Core, run_of, ttl_core
-from trio_stomp.base._errors import CloseReason, ProtocolError
+from trio_stomp.base import CloseReason, ProtocolError
 from trio_stomp.broker import (
     NEVER,
     BrokerEvent,
@@ -313,7 +313,7 @@ async def test_no_call_is_a_checkpoint():
         publisher.sends("a", "x")
         reader.drains()
         core.broker.publish("DIAG/process", b"", (), core.now)
-        core.broker.answers.queries().command("subs")
+        core.broker.sessions.answers.queries().command("subs")
         core.passes(5)
         publisher.leaves(b"r")
         reader.does(run_of("no*"))
@@ -371,7 +371,7 @@ def test_new_policies_apply_to_existing_destinations():
         ]
     )
     core.broker.use_policies(book)
-    assert core.broker.book is book
+    assert core.broker.queues.policies is book
     publisher.sends("/queue/q", "c")
     publisher.sends("/topic/t", "parked")
     publisher.sends("/queue/new", "x", "y")

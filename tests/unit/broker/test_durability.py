@@ -6,7 +6,7 @@ import pytest
 
 from tests.support.core import Actor, Received, bench, texts
 from tests.support.durable_fakes import DurableBench
-from trio_stomp.base._errors import CloseReason, ProtocolError
+from trio_stomp.base import CloseReason, ProtocolError
 from trio_stomp.broker import BrokerPolicies, DestinationPolicy, MemoryBudget
 from trio_stomp.broker.durability import _log as log_module
 from trio_stomp.protocol import Disconnected, Subscribed, Unsubscribed

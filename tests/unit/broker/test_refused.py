@@ -4,7 +4,7 @@ import pytest
 
 from tests.support.core import Actor, Bench, pairs, run_of
 from trio_stomp.broker import BrokerPolicies, DestinationPolicy
-from trio_stomp.broker.names._kinds import Kind
+from trio_stomp.broker.names import Kind
 from trio_stomp.broker.routing._destinations import MAX_FORGOTTEN
 from trio_stomp.broker.routing._table_costs import destination_cost
 

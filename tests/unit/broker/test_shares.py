@@ -8,9 +8,11 @@ from tests.support.core import Actor, run_of, texts
 from tests.support.share_fakes import MOST, Clocked
 from trio_stomp.base import CloseReason
 from trio_stomp.broker import DestinationPolicy, internal_error
-from trio_stomp.broker.names._sorted_names import CHUNK_SIZE, SortedNames
-from trio_stomp.broker.queues._wildcard_queues import FEW_QUEUES, WildcardQueues
-from trio_stomp.broker.routing._table_costs import JOIN_BYTES
+from trio_stomp.broker.names import SortedNames
+from trio_stomp.broker.names._sorted_names import CHUNK_SIZE
+from trio_stomp.broker.queues import FEW_QUEUES
+from trio_stomp.broker.queues._wildcard_queues import WildcardQueues
+from trio_stomp.broker.routing import JOIN_BYTES
 from trio_stomp.frames import FrameRun
 from trio_stomp.protocol import Disconnected, Subscribed, Unsubscribed
 
@@ -281,7 +283,7 @@ def test_ack_with_credit_left_searches_no_message(desk: Clocked):
     assert not desk.broker.queues.wildcard_queues.is_searching
     reader.acks(*messages[1:])
     desk.settles()
-    assert desk.broker.acks.acked == len(messages)
+    assert desk.broker.acknowledger.counters.acked == len(messages)
 
 
 def test_a_search_ends_with_its_consumer(desk: Clocked):

@@ -4,7 +4,7 @@ from attrs import field, frozen
 
 from tests.support.share_fakes import MOST, Clocked
 from trio_stomp.broker import Binding, DestinationPolicy, PolicyBook
-from trio_stomp.broker.routing._destination_policy import DestinationPolicy as Policy
+from trio_stomp.broker.routing import DestinationPolicy as Policy
 from trio_stomp.protocol import Subscribed
 
 MANY = 2_000

@@ -322,7 +322,7 @@ def test_a_message_of_another_dialect_is_delivered_without_its_options() -> None
     again = core.restarts()
 
     def refuse(head: object) -> None:
-        from trio_stomp.base._errors import ProtocolError
+        from trio_stomp.base import ProtocolError
 
         raise ProtocolError("wildcard-in-send", "no")
 

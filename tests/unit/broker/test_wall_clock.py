@@ -13,7 +13,8 @@ from attrs import define
 from tests.support.core import Actor, Core, run_of
 from tests.support.durable_fakes import WALL_OFFSET_S, DurableBench
 from trio_stomp.broker import DestinationPolicy
-from trio_stomp.broker.delivery._wall_time import MAX_STEPS, STEPS, WallTime
+from trio_stomp.broker.delivery import STEPS, WallTime
+from trio_stomp.broker.delivery._wall_time import MAX_STEPS
 from trio_stomp.store import Record
 
 Q, TOPIC = "/queue/q", "/topic/t"

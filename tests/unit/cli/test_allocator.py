@@ -10,7 +10,8 @@ from types import SimpleNamespace
 import pytest
 import trio
 
-from trio_stomp.cli.process._allocator import GROWTH_BYTES, INTERVAL_S, Allocator, resident_bytes
+from trio_stomp.cli.process import Allocator
+from trio_stomp.cli.process._allocator import GROWTH_BYTES, INTERVAL_S, resident_bytes
 
 GLIBC = platform.libc_ver()[0] == "glibc"
 START = 100 * 1024 * 1024

@@ -2,7 +2,7 @@
 
 import pytest
 
-from trio_stomp.base._errors import OptionError
+from trio_stomp.base import OptionError
 from trio_stomp.cli import parse
 from trio_stomp.config import Settings, options
 

@@ -8,7 +8,7 @@ import pytest
 
 from tests.support.tool_fakes import OutputOf
 from tests.support.tool_fakes import output_of as output_of
-from trio_stomp.base._errors import OptionError
+from trio_stomp.base import OptionError
 from trio_stomp.cli.commands import _acl
 from trio_stomp.cli.commands._acl import main
 

@@ -9,7 +9,7 @@ import pytest
 
 from tests.support.files import Write
 from tests.support.files import write as write
-from trio_stomp.base._errors import OptionError
+from trio_stomp.base import OptionError
 from trio_stomp.cli.aliases import _stompserver
 from trio_stomp.cli.commands._config import main
 from trio_stomp.config import Settings, load, options, read_ruby_file

@@ -17,7 +17,7 @@ from attrs import frozen
 
 from tests.support.files import save
 from tests.support.tool_fakes import Terminal
-from trio_stomp.base._errors import OptionError
+from trio_stomp.base import OptionError
 from trio_stomp.cli.commands._passwd import main
 from trio_stomp.security import PasscodeChecker, change_user_file, is_hashed, read_user_file
 

@@ -17,16 +17,12 @@ import trio
 import trio.testing
 
 from tests.support.tool_fakes import Terminal
-from trio_stomp.base._errors import OptionError
+from trio_stomp.base import OptionError
 from trio_stomp.cli import _main
 from trio_stomp.cli._banner import banner, size, snippet
 from trio_stomp.cli._log import set_up_log
 from trio_stomp.cli.commands._serve import CannotListen, explain, run
-from trio_stomp.cli.process._process import (
-    raise_file_limit,
-    set_up_garbage_collection,
-    set_up_threads,
-)
+from trio_stomp.cli.process import raise_file_limit, set_up_garbage_collection, set_up_threads
 from trio_stomp.config import ListenOptions, Settings
 
 

@@ -32,7 +32,7 @@ from tests.support.tool_fakes import (
 )
 from tests.support.tool_fakes import output_of as output_of
 from trio_stomp._version import __version__
-from trio_stomp.base._errors import OptionError
+from trio_stomp.base import OptionError
 from trio_stomp.cli import _connect_options, _hints, _http_get, _main, main
 from trio_stomp.cli._connect_options import (
     Access,

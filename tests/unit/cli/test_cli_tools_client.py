@@ -26,7 +26,7 @@ from tests.support.tool_fakes import (
     started,
 )
 from tests.support.tool_fakes import output_of as output_of
-from trio_stomp.base._errors import OptionError
+from trio_stomp.base import OptionError
 from trio_stomp.cli import _session, main
 from trio_stomp.cli._connect_options import Address
 from trio_stomp.cli._lines import Outgoing, line_of, own_headers, read_headers, read_line

@@ -10,7 +10,8 @@ from pathlib import Path
 import pytest
 import trio
 
-from trio_stomp.cli.process._systemd import feed_watchdog, handed_over, notify, watchdog_s
+from trio_stomp.cli.process import feed_watchdog, handed_over, notify
+from trio_stomp.cli.process._systemd import watchdog_s
 
 ROOT = Path(__file__).parents[3]
 

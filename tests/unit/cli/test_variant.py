@@ -5,7 +5,7 @@ from pathlib import Path
 
 from _compiled.build import MODULES
 
-from trio_stomp.cli.process._variant import variant_suffix
+from trio_stomp.cli.process import variant_suffix
 
 ROOT = Path(__file__).parents[3]
 

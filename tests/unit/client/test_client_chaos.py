@@ -471,7 +471,7 @@ class Chaos:
             assert handled == in_queue
             assert witness.acks == len(in_queue)
             if not self.variant.readers:
-                assert self.servers[0].broker.acks.acked == len(in_queue)
+                assert self.servers[0].broker.acknowledger.counters.acked == len(in_queue)
             assert max(self.first_times.values(), default=0) <= 1
         for seen in self.read.values():
             self.check_stream(seen)

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from tests.support.client_fakes import BreakingStream
 from trio_stomp import Frame, OptionError, Peer, memory_pipe, open_peer
-from trio_stomp.base._errors import FrameError, ProtocolError
+from trio_stomp.base import FrameError, ProtocolError
 from trio_stomp.frames import FrameDecoder, FrameLimits, HeadCache, Side
 from trio_stomp.peer import IncompleteFrame, frames
 from trio_stomp.peer.frames import rules_of

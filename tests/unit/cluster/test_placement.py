@@ -3,8 +3,7 @@
 import pytest
 
 from trio_stomp.base import OptionError, ProtocolError
-from trio_stomp.cluster.routing import Placement
-from trio_stomp.cluster.routing._placement import mark
+from trio_stomp.cluster.routing import Placement, mark
 
 THREE = Placement(3)
 ALL = (0, 1, 2)

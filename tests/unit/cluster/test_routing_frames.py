@@ -6,6 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from trio_stomp.cluster.routing import Placement
 from trio_stomp.cluster.routing._frames import (
     FrameCutter,
     Piece,
@@ -15,7 +16,6 @@ from trio_stomp.cluster.routing._frames import (
     encode_run,
     receipt_id,
 )
-from trio_stomp.cluster.routing._placement import Placement
 from trio_stomp.cluster.routing._route import Cumulative
 from trio_stomp.frames import (
     V1_0,

@@ -15,14 +15,9 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
 from tests.support.cluster import FakeLog, Node
 from tests.support.stores import ignore
-from trio_stomp.cluster import LocalState, LogEntry, ReplicatedStore
+from trio_stomp.cluster import LocalState, LogEntry, ReplicatedStore, Snapshot, write_snapshot
 from trio_stomp.cluster._local_state import Unfit, digest_at
-from trio_stomp.cluster._snapshot import (
-    Snapshot,
-    find_snapshot,
-    read_snapshot,
-    write_snapshot,
-)
+from trio_stomp.cluster._snapshot import find_snapshot, read_snapshot
 from trio_stomp.store import (
     Append,
     Atomic,

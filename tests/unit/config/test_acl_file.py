@@ -4,10 +4,10 @@ from pathlib import Path
 
 import pytest
 
-from trio_stomp.base._errors import OptionError
-from trio_stomp.base._identity import ANONYMOUS, Identity
-from trio_stomp.broker.rules._rules import AccessRules, Action, Rule
-from trio_stomp.config._acl_file import MAX_PERSONAL_RULES, MAX_RULES, read_acl_file
+from trio_stomp.base import ANONYMOUS, Identity, OptionError
+from trio_stomp.broker.rules import AccessRules, Action, Rule
+from trio_stomp.config import read_acl_file
+from trio_stomp.config._acl_file import MAX_PERSONAL_RULES, MAX_RULES
 from trio_stomp.config._toml_file import MAX_FILE_BYTES
 
 EXAMPLE = Path(__file__).parents[3] / "conf" / "acl.toml"

@@ -3,8 +3,8 @@
 import attrs
 import pytest
 
-from trio_stomp.base._errors import OptionError
-from trio_stomp.broker.delivery._policies import BrokerPolicies
+from trio_stomp.base import OptionError
+from trio_stomp.broker.delivery import BrokerPolicies
 from trio_stomp.config import ListenOptions, OptionSpec, Settings, build, from_text, options
 
 SPECS = {spec.name: spec for spec in options()}

@@ -6,9 +6,9 @@ import pytest
 
 from tests.support.files import Write
 from tests.support.files import write as write
-from trio_stomp.base._errors import OptionError
+from trio_stomp.base import OptionError
 from trio_stomp.broker import Action, DestinationPolicy
-from trio_stomp.cli._arguments import parse
+from trio_stomp.cli import parse
 from trio_stomp.config import Settings, Source, load, options, shown, toml, variable_of
 from trio_stomp.config._layers import MAX_FILES
 from trio_stomp.config._toml_file import MAX_FILE_BYTES

@@ -5,8 +5,7 @@ import re
 import tomllib
 from pathlib import Path
 
-from trio_stomp.config import Settings, load, options
-from trio_stomp.config._acl_file import read_acl_file
+from trio_stomp.config import Settings, load, options, read_acl_file
 
 ROOT = Path(__file__).parents[3]
 SAMPLE = ROOT / "conf" / "trio_stomp.toml"

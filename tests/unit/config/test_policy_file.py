@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from trio_stomp.base._errors import OptionError
+from trio_stomp.base import OptionError
 from trio_stomp.broker import DestinationPolicy
 from trio_stomp.config import read_policy_file
 

@@ -31,7 +31,7 @@ from trio_stomp.diag._reporter import MAX_PUT_OFF
 from trio_stomp.frames import FrameRun, Head
 from trio_stomp.protocol import Subscribed
 from trio_stomp.server import Connection, Server
-from trio_stomp.startup._security import Security
+from trio_stomp.startup import Security
 from trio_stomp.startup._serve import _assemble
 from trio_stomp.transport import wire_over
 

@@ -24,7 +24,7 @@ from trio_stomp import CloseReason
 from trio_stomp.base import ClusterFigures, NodeFigures
 from trio_stomp.broker import Destination, Histogram
 from trio_stomp.broker.forwarding import Forward
-from trio_stomp.broker.names._kinds import Kind
+from trio_stomp.broker.names import Kind
 from trio_stomp.diag import Figures, Reporter
 from trio_stomp.diag._figures import summed
 from trio_stomp.frames import SEND, Head

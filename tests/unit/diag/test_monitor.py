@@ -4,7 +4,8 @@ import pytest
 
 from tests.support.core import Bench
 from tests.support.share_fakes import MOST, Clocked
-from trio_stomp.broker.explain._queue_monitor import STEP, Monitor
+from trio_stomp.broker.explain import Monitor
+from trio_stomp.broker.explain._queue_monitor import STEP
 
 
 def monitor_body(bench: Bench) -> bytes:

@@ -12,12 +12,12 @@ import pytest
 from tests.support.core import Bench, Core, Peer
 from tests.support.durable_fakes import DurableBench
 from tests.support.hostile import calls_of
-from trio_stomp.base._errors import CloseReason
-from trio_stomp.base._memory import MIN_TABLES_BYTES, Quota
+from trio_stomp.base import CloseReason, Quota
+from trio_stomp.base._memory import MIN_TABLES_BYTES
 from trio_stomp.broker import BrokerPolicies, DestinationPolicy, MemoryBudget, Queue
 from trio_stomp.broker.queues import _groups as groups_module
-from trio_stomp.broker.routing._table_costs import hold_selector, release_selector
-from trio_stomp.broker.selectors._selector import SelectorCompiler
+from trio_stomp.broker.routing import hold_selector, release_selector
+from trio_stomp.broker.selectors import SelectorCompiler
 
 Q = "/queue/q"
 DURABLE = (("durable-subscription-name", "d"),)

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from tests.support.site import parse, whole
-from trio_stomp.transport.http._http import HttpRequest
+from trio_stomp.transport.http import HttpRequest
 from trio_stomp.web import Page, Site, in_one
 from trio_stomp.web._site import WATCH
 from trio_stomp.web._static import TYPES, read_files

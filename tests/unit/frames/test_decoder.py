@@ -21,7 +21,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.support.limits import Limit, id_of, limits_at
-from trio_stomp.base._errors import FrameError
+from trio_stomp.base import FrameError
 from trio_stomp.frames import (
     DEDUP_HEADERS,
     OPENING,

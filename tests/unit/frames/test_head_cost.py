@@ -5,8 +5,15 @@ import tracemalloc
 import pytest
 
 from tests.support.core import head_bytes
-from trio_stomp.frames import V1_2, FrameLimits, Head, head_cost, message_blocks, text_cost
-from trio_stomp.frames._headers import parse_head
+from trio_stomp.frames import (
+    V1_2,
+    FrameLimits,
+    Head,
+    head_cost,
+    message_blocks,
+    parse_head,
+    text_cost,
+)
 
 LIMITS = FrameLimits()
 COUNT = 40

@@ -13,7 +13,7 @@ from _oracle.strategies import (
 from hypothesis import given
 from hypothesis import strategies as st
 
-from trio_stomp.base._errors import FrameError
+from trio_stomp.base import FrameError
 from trio_stomp.frames import (
     OPENING,
     V1_0,
@@ -30,8 +30,9 @@ from trio_stomp.frames import (
     encode_frame,
     encode_receipt,
     encode_text,
+    excerpt,
+    parse_head,
 )
-from trio_stomp.frames._headers import excerpt, parse_head
 
 by_name = pytest.mark.parametrize("rules", VERSIONS, ids=lambda rules: rules.name)
 

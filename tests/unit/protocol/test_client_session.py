@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from trio_stomp.base._errors import FrameError, OptionError, ProtocolError
+from trio_stomp.base import FrameError, OptionError, ProtocolError
 from trio_stomp.frames import FrameDecoder, FrameLimits, FrameRun, HeadCache
 from trio_stomp.protocol import (
     STOMP_1_0,

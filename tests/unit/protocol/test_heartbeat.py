@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from trio_stomp.base._errors import ProtocolError
+from trio_stomp.base import ProtocolError
 from trio_stomp.protocol import NO_HEARTBEATS, HeartbeatPlan, ProtocolOptions
 from trio_stomp.protocol._heartbeat import negotiate_heartbeats
 

@@ -10,8 +10,7 @@ from hypothesis import strategies as st
 
 from tests.support.core import head_bytes
 from tests.support.limits import HEAD_CODES, RECEIPT, Limit, id_of, limits_at
-from trio_stomp.base._errors import CloseReason, RemoteError
-from trio_stomp.base._memory import MemoryBudget, Quota
+from trio_stomp.base import CloseReason, MemoryBudget, Quota, RemoteError
 from trio_stomp.frames import Frame, FrameLimits, FrameRun, encode_receipt
 from trio_stomp.protocol import (
     NO_HEARTBEATS,

@@ -2,7 +2,7 @@
 
 import pytest
 
-from trio_stomp.base._errors import CloseReason, ProtocolError
+from trio_stomp.base import CloseReason, ProtocolError
 from trio_stomp.frames import V1_0, V1_1, V1_2, HeaderRules
 from trio_stomp.protocol import STOMP_1_0, STOMP_1_1, STOMP_1_2, SUPPORTED, Version
 from trio_stomp.protocol._versions import VERSIONS, negotiate

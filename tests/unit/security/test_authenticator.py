@@ -11,12 +11,16 @@ from attrs import define
 from trio.testing import wait_all_tasks_blocked
 
 from tests.support.files import save
-from trio_stomp.base._errors import CloseReason, ProtocolError
-from trio_stomp.base._identity import ANONYMOUS, Identity
-from trio_stomp.security import Accounts, Authenticator, Credentials, SecurityOptions
-from trio_stomp.security._passcodes import PasscodeChecker
+from trio_stomp.base import ANONYMOUS, CloseReason, Identity, ProtocolError
+from trio_stomp.security import (
+    Accounts,
+    Authenticator,
+    Credentials,
+    PasscodeChecker,
+    SecurityOptions,
+    UserBook,
+)
 from trio_stomp.security._tokens import TokenRefused, TokenVerifier
-from trio_stomp.security._users import UserBook
 
 ALICE = (("login", "alice"), ("passcode", "wonder"))
 FAR = "10.1.2.3:4567"

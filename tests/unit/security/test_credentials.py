@@ -6,15 +6,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from trio_stomp.base._errors import CloseReason, ProtocolError
-from trio_stomp.security._credentials import (
-    Credentials,
-    chosen,
-    from_http,
-    from_stomp,
-    looks_like_token,
-    without_secrets,
-)
+from trio_stomp.base import CloseReason, ProtocolError
+from trio_stomp.security import Credentials, from_http, without_secrets
+from trio_stomp.security._credentials import chosen, from_stomp, looks_like_token
 
 JWT = "eyJhbGciOiJIUzI1NiJ9.eyJzdWIiOiJhbm4ifQ.c2lnbmF0dXJl"
 SECRETS = ("s3cret", "zw\xf6lf", JWT)

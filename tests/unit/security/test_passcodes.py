@@ -10,19 +10,16 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
-from trio_stomp.base._errors import OptionError
-from trio_stomp.security import _passcodes
-from trio_stomp.security._passcodes import (
+from trio_stomp.base import OptionError
+from trio_stomp.security import (
     MAX_PASSCODE_BYTES,
-    Cost,
     PasscodeChecker,
-    PasscodeStatistics,
-    default_hasher,
+    UserBook,
+    _passcodes,
     hash_passcode,
     needs_rehash,
-    read_hash,
 )
-from trio_stomp.security._users import UserBook
+from trio_stomp.security._passcodes import Cost, PasscodeStatistics, default_hasher, read_hash
 
 argon2 = pytest.importorskip("argon2", reason="pip install 'trio-stomp[security]'")
 

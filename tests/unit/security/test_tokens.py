@@ -20,8 +20,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from jwt.algorithms import HMACAlgorithm
 
-from trio_stomp.base._errors import OptionError, StompError
-from trio_stomp.base._identity import Identity
+from trio_stomp.base import Identity, OptionError, StompError
 from trio_stomp.security._token_keys import MAX_KEYS, _secret, _Unusable
 from trio_stomp.security._tokens import MAX_NAME_BYTES, MAX_TOKEN_CHARS, TokenRefused, TokenVerifier
 from trio_stomp.security._tokens import warnings as token_warnings

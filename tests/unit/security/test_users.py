@@ -15,24 +15,18 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.support.files import save
-from trio_stomp.base._errors import OptionError
-from trio_stomp.security._passcodes import (
-    MAX_MEMORY_KIB,
+from trio_stomp.base import OptionError
+from trio_stomp.security import (
     MAX_PASSCODE_BYTES,
-    MAX_PASSES,
-    Cost,
-    is_hashed,
-    read_hash,
-)
-from trio_stomp.security._users import (
-    MAX_FILE_BYTES,
-    MAX_FILE_LINES,
     UserBook,
     change_user_file,
     check_name,
+    is_hashed,
     read_user_file,
     warnings,
 )
+from trio_stomp.security._passcodes import MAX_MEMORY_KIB, MAX_PASSES, Cost, read_hash
+from trio_stomp.security._users import MAX_FILE_BYTES, MAX_FILE_LINES
 
 CHEAP = Cost(memory_kib=8, passes=1, lanes=1, salt_bytes=16, hash_bytes=32)
 HASH = CHEAP.phc(bytes(16), bytes(32))

@@ -8,7 +8,8 @@ import pytest
 import trio
 from trio.testing import memory_stream_pair
 
-from trio_stomp.server._accepting import RETRY_S, accept_from
+from trio_stomp.server import accept_from
+from trio_stomp.server._accepting import RETRY_S
 
 
 class Listener(trio.abc.Listener[trio.abc.Stream]):

@@ -27,9 +27,8 @@ from tests.support.site import ask_over_wire
 from trio_stomp import CloseReason
 from trio_stomp.broker import Delivery
 from trio_stomp.frames import FrameRun, Head
-from trio_stomp.server import Connection
+from trio_stomp.server import Connection, ServerLimits
 from trio_stomp.server._admission import REFUSALS_AT_ONCE, Admission
-from trio_stomp.server._limits import ServerLimits
 from trio_stomp.server._periodic import Relief
 from trio_stomp.server.connection._reader import (
     BULK_BYTES,

@@ -12,11 +12,11 @@ from trio_stomp import CloseReason
 from trio_stomp.base import MemoryBudget
 from trio_stomp.broker import NEVER, Client, Consumer, Delivery, Publication
 from trio_stomp.broker.delivery import Destination
-from trio_stomp.broker.names._kinds import Kind
+from trio_stomp.broker.names import Kind
 from trio_stomp.frames import FrameRun, Head
 from trio_stomp.protocol import Acked, Disconnected
-from trio_stomp.server import ServerLimits
-from trio_stomp.server._inner import InnerClient, InnerOutbox, InnerServer, is_given_back
+from trio_stomp.server import InnerServer, ServerLimits
+from trio_stomp.server._inner import InnerClient, InnerOutbox, is_given_back
 from trio_stomp.server.io import Batch, ConnectionEnd, Inbox, Outbox, OutboxShared
 
 PREFIX = b"P:"

@@ -25,12 +25,12 @@ from trio_stomp.broker import (
 )
 from trio_stomp.broker.delivery import Destination
 from trio_stomp.broker.headers._subscribe_options import PLAIN_SUBSCRIBE
-from trio_stomp.broker.names._kinds import Kind
-from trio_stomp.broker.queues._consumer import Consumer
-from trio_stomp.broker.routing._fanout import FanOut
+from trio_stomp.broker.names import Kind
+from trio_stomp.broker.queues import Consumer
+from trio_stomp.broker.routing import FanOut
 from trio_stomp.frames import Head
-from trio_stomp.server.io import Outbox, OutboxShared
-from trio_stomp.server.io._framing import BIG_TAIL_BYTES, JOIN_BYTES, Framing, WebSocketMessages
+from trio_stomp.server.io import Outbox, OutboxShared, WebSocketMessages
+from trio_stomp.server.io._framing import BIG_TAIL_BYTES, JOIN_BYTES, Framing
 from trio_stomp.server.io._outbox import (
     BULK_INLINE_BYTES,
     CLEARED_AT_ONCE,
@@ -40,7 +40,7 @@ from trio_stomp.server.io._outbox import (
     STUCK_S,
 )
 from trio_stomp.transport import MAX_BEHIND, frame_message
-from trio_stomp.transport.wire._wire import Piece
+from trio_stomp.transport.wire import Piece
 
 AMPLE = 1 << 40
 ROUTE = "/t"

@@ -21,9 +21,15 @@ from trio_stomp.server import EventFeed
 from trio_stomp.startup import _starting
 from trio_stomp.startup._serve import Embedding, serve_one
 from trio_stomp.startup._starting import Starting
-from trio_stomp.store import JournalStore, MemoryStore, Put, Recovered, Turn
-from trio_stomp.store._options import JournalOptions
-from trio_stomp.store._port import Progress
+from trio_stomp.store import (
+    JournalOptions,
+    JournalStore,
+    MemoryStore,
+    Progress,
+    Put,
+    Recovered,
+    Turn,
+)
 
 
 @define(eq=False)

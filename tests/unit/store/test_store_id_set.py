@@ -12,7 +12,7 @@ from trio_stomp.store.journal._extents import (
     share_for,
 )
 from trio_stomp.store.journal._id_set import IdSet
-from trio_stomp.store.journal.format._format import Copy
+from trio_stomp.store.journal.format import Copy
 
 IDS = st.one_of(st.integers(0, 3000), st.sampled_from([0, 511, 512, 513, 1023, 1024, 1 << 40]))
 RANGES = st.builds(lambda first, size: range(first, first + size), IDS, st.integers(0, 1500))

@@ -8,10 +8,10 @@ from _oracle.store_disk import read_place
 
 from tests.support.stores import ignore
 from trio_stomp.store import Atomic, Done, JournalOptions, JournalStore, Put, Record, Turn
-from trio_stomp.store.disk._files import OsFiles
+from trio_stomp.store.disk import OsFiles
 from trio_stomp.store.journal._extents import Extents, extent_of
-from trio_stomp.store.journal.format._format import Copy
-from trio_stomp.store.tools._inspect import scan_records
+from trio_stomp.store.journal.format import Copy
+from trio_stomp.store.tools import scan_records
 
 PLACES = ("queue:fast", "queue:slow", "queue:deep")
 

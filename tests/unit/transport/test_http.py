@@ -8,16 +8,15 @@ from wsproto import ConnectionType, WSConnection
 from wsproto.events import AcceptConnection, Request
 from wsproto.extensions import PerMessageDeflate
 
-from trio_stomp.base._errors import StompError
-from trio_stomp.transport.http._http import (
-    PROTECTING_HEADERS,
+from trio_stomp.base import StompError
+from trio_stomp.transport.http import (
     HttpError,
     HttpRequest,
     RequestReader,
-    Upgrade,
     accept_websocket,
     encode_response,
 )
+from trio_stomp.transport.http._http import PROTECTING_HEADERS, Upgrade
 
 # The key and its answer from RFC 6455 section 1.3.
 KEY = "dGhlIHNhbXBsZSBub25jZQ=="

@@ -4,8 +4,7 @@ from contextlib import nullcontext
 
 import pytest
 
-from trio_stomp.transport.http._http import HttpError, HttpRequest
-from trio_stomp.transport.http._origin import check_origin, is_forwarded
+from trio_stomp.transport.http import HttpError, HttpRequest, check_origin, is_forwarded
 
 LISTED = "https://shop.example, http://dev.example:8080/"
 

@@ -9,17 +9,16 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from trio.testing import memory_stream_pair
 
-from trio_stomp.base._errors import CloseReason, OptionError, RemoteError
+from trio_stomp.base import CloseReason, OptionError, RemoteError
 from trio_stomp.transport import StreamWire, wire_over
+from trio_stomp.transport.http import ProxyNetworks, read_proxy_header
 from trio_stomp.transport.http._proxy import (
     MAX_BYTES_1,
     MAX_BYTES_2,
     START_2,
     Proxied,
     ProxyError,
-    ProxyNetworks,
     parse_proxy,
-    read_proxy_header,
 )
 
 PORTS = st.integers(0, 65_535)

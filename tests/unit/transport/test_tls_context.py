@@ -13,9 +13,9 @@ from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec, rsa
 from cryptography.x509.oid import NameOID
 
-from trio_stomp.base._errors import OptionError
+from trio_stomp.base import OptionError
+from trio_stomp.transport.tls import TlsBox
 from trio_stomp.transport.tls._tls_context import (
-    TlsBox,
     certificate_names,
     make_server_context,
     warnings_of,

@@ -15,9 +15,10 @@ from trio.testing import assert_checkpoints, memory_stream_pair, wait_all_tasks_
 
 from tests.support.tls import Authority, authority
 from tests.support.wires import note_sent, socket_pair
-from trio_stomp.base._errors import CloseReason, RemoteError
+from trio_stomp.base import CloseReason, RemoteError
 from trio_stomp.transport import StreamWire, Wire, wire_over
-from trio_stomp.transport.http._proxy import read_proxy_header
+from trio_stomp.transport.http import read_proxy_header
+from trio_stomp.transport.tls import TlsError, TlsWire
 from trio_stomp.transport.tls._tls_context import make_server_context
 from trio_stomp.transport.tls._tls_wire import (
     BURST_BYTES,
@@ -25,11 +26,9 @@ from trio_stomp.transport.tls._tls_wire import (
     MAX_BARREN_BYTES,
     MAX_HANDSHAKE_BYTES,
     MAX_UNREAD_BYTES,
-    TlsError,
-    TlsWire,
     explain,
 )
-from trio_stomp.transport.wire._wire import Piece
+from trio_stomp.transport.wire import Piece
 
 PLENTY = 1 << 40
 BAD_HELLO = b"\x16\x03\x01\x00\x05\x01\x00\x00\x01\x00"

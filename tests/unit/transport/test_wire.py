@@ -9,10 +9,11 @@ from trio.testing import lockstep_stream_pair, memory_stream_pair, wait_all_task
 
 from tests.support.fakes import until
 from tests.support.wires import note_sent, reset, socket_pair
-from trio_stomp.testing._links import Link
+from trio_stomp.testing import Link
 from trio_stomp.transport import SocketWire, StreamWire, wire_over
 from trio_stomp.transport import memory_stream_pair as bounded_pair
-from trio_stomp.transport.wire._wire import MAX_BEHIND, MAX_LAYERS
+from trio_stomp.transport.wire import MAX_BEHIND
+from trio_stomp.transport.wire._wire import MAX_LAYERS
 
 
 async def test_a_socket_gets_a_socket_wire() -> None:

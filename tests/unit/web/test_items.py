@@ -7,7 +7,7 @@ import pytest
 import trio
 
 from trio_stomp.broker import MemoryBudget
-from trio_stomp.web._query import LIST_BYTES
+from trio_stomp.web import LIST_BYTES
 from trio_stomp.web.management.requests import Answering, Items
 from trio_stomp.web.management.requests._items import BODY_BYTES, FOUND_BYTES, PIECE_CHARS
 from trio_stomp.web.management.requests._result import FLUSH_BYTES

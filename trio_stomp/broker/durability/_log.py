@@ -93,7 +93,7 @@ class Log:
     """The atomic group to which records are written now."""
     _answered: int = 0
     """The last stored commit number. Its effects may not be carried out yet."""
-    turns: Turns = field(init=False, factory=Turns)
+    turns: Turns = field(factory=Turns)
     """The turns of the core that writes here."""
 
     def __attrs_post_init__(self) -> None:
@@ -101,11 +101,22 @@ class Log:
         self._open = Ledger(self.committed + 1)
 
     @classmethod
-    def of(cls, name: str, recovered: "Recovered", done_patience_s: float = SOON_S) -> "Log":
+    def of(
+        cls,
+        name: str,
+        recovered: "Recovered",
+        done_patience_s: float = SOON_S,
+        turns: Turns | None = None,
+    ) -> "Log":
         """Return a log that continues from the state of a store."""
-        deliveries = dict(recovered.deliveries)
-        log = cls(name, recovered.commit, recovered.next_id, deliveries)
-        log.done_patience_s = done_patience_s
+        log = cls(
+            name,
+            recovered.commit,
+            recovered.next_id,
+            dict(recovered.deliveries),
+            done_patience_s=done_patience_s,
+            turns=turns or Turns(),
+        )
         log.identity = recovered.settings.get(IDENTITY, "")
         log._is_identified = bool(log.identity)
         log.doubtful_below = recovered.next_id if recovered.is_doubtful else 0

@@ -10,7 +10,7 @@ import json
 from bisect import bisect_left
 from collections.abc import Collection, Generator, Iterable, Iterator, Sequence
 from operator import attrgetter
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING
 
 from attrs import define
 
@@ -28,7 +28,6 @@ from trio_stomp.broker.delivery import (
     Queued,
     Sent,
     Shown,
-    Turns,
 )
 from trio_stomp.broker.durability import Log
 from trio_stomp.broker.explain._description import describe, some
@@ -46,8 +45,8 @@ from trio_stomp.broker.explain._outcome import (
 from trio_stomp.broker.explain._pieces import LOOKS, Pieces, chosen, last
 from trio_stomp.broker.headers import END_MARK, ID_MARK, Dialect, resolve
 from trio_stomp.broker.names import MONITOR, RESERVED, Kind, check_public, classify, matches
-from trio_stomp.broker.queues import Consumer, queue_of, searches
-from trio_stomp.broker.routing import Destinations, FanOut, PolicyBook
+from trio_stomp.broker.queues import Consumer, QueueBook, queue_of, searches
+from trio_stomp.broker.routing import Destinations, FanOut
 from trio_stomp.broker.rules import Action, needs
 from trio_stomp.broker.streams import StreamReader
 
@@ -72,15 +71,6 @@ Facts = Generator[str | None, None, None]
 _time = attrgetter("at")
 
 
-class ExplainHost(Protocol):
-    """The part of the core that explain uses: policies, delivery numbers, waiting clients."""
-
-    book: PolicyBook
-    fan_out: FanOut
-    turns: Turns
-    log: Log | None
-
-
 @define(eq=False, repr=False)
 class Explainer:
     """Answers questions about messages. It changes nothing."""
@@ -91,7 +81,10 @@ class Explainer:
     destinations: Destinations
     clients: "dict[Client, None]"
     authorizer: Authorizer
-    host: ExplainHost
+    queues: QueueBook
+    """Has the policies of destinations, and the turns."""
+    fan_out: FanOut
+    log: Log | None
 
     def explain(self, question: str) -> Pieces[dict[str, object]]:
         """Return the answer to a question, as an object for JSON.
@@ -155,7 +148,7 @@ class Explainer:
     def _policy_of(self, name: str, rule: str) -> str:
         """Return the policy that sets a rule now, or "" if an option did, or it has changed."""
         field, _, value = rule.partition(" = ")
-        book = self.host.book
+        book = self.queues.policies
         policy = book.policy_for(name)
         is_there = policy is not book.default and repr(getattr(policy, field, None)) == value
         return book.where(name) if is_there else ""
@@ -181,7 +174,7 @@ class Explainer:
 
     def _message(self, name: str) -> Pieces[Answer]:
         tag, digits = self._split(name)
-        names = self.host.fan_out.names
+        names = self.fan_out.names
         if tag in (names.boot, names.store):
             return (yield from self._of_queue(int(digits)))
         if not tag.startswith(f"{self.boot}."):
@@ -222,7 +215,7 @@ class Explainer:
         self, events: Sequence[HistoryEvent], subscription: "Subscription | None", number: int
     ) -> Pieces[list[str]]:
         """Return the facts for a message id that occurs in no event."""
-        newest = self.host.fan_out.messages
+        newest = self.fan_out.messages
         if not 0 < number <= newest:
             return [
                 f"no message has had that id: {newest} is the last number that was given to one"
@@ -314,7 +307,7 @@ class Explainer:
         if queue is not None:
             verb = "waits" if queue.depth == 1 else "wait"
             yield f"{prefix}{queue.depth} {verb}, {queue.unacked} unacknowledged"
-        yield f"{prefix}policy: {self.host.book.where(name)}"
+        yield f"{prefix}policy: {self.queues.policies.where(name)}"
 
     def _client(self, client: "Client", names: Sequence[str]) -> Facts:
         yield f"session {client.session_id} ({client.user or 'nobody'}) from {client.remote}"
@@ -345,8 +338,8 @@ class Explainer:
             yield f"is not read from: {self._why_held(client)}"
 
     def _why_held(self, client: "Client") -> str:
-        log = self.host.log
-        if client in self.host.turns:
+        log = self.log
+        if client in self.queues.turns:
             return "its last request is large, and is carried out in time shares"
         if log is not None and client in log.waiting:
             return "its earlier messages are not stored yet"
@@ -357,7 +350,7 @@ class Explainer:
         routine: list[HistoryEvent] = []
         trouble: list[HistoryEvent] = []
         events: list[HistoryEvent] = []
-        self.host.turns.collect_young()  # while these lists are short
+        self.queues.turns.collect_young()  # while these lists are short
         routine += self.event_history.routine
         trouble += self.event_history.trouble
         done = 0

@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING
 
-from attrs import define
+from attrs import define, field
 
 from trio_stomp.base import ProtocolError
 from trio_stomp.broker.delivery import (
@@ -44,8 +44,8 @@ class Acknowledger:
 
     queues: QueueBook
     ignores_unknown: bool
-    counters: AckCounters
     names: MessageNames
+    counters: AckCounters = field(factory=AckCounters)
 
     def apply(
         self, client: Client, event: Acked, now: float, *, forgiving: bool = False

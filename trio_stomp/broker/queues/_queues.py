@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Iterator
 from contextlib import AbstractContextManager, nullcontext
 from functools import partial
 from itertools import chain
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING
 
 from attrs import define, field
 
@@ -42,20 +42,11 @@ from trio_stomp.broker.routing import Destinations, PolicyBook
 from trio_stomp.frames import Head
 
 if TYPE_CHECKING:
+    from trio_stomp.broker.queues._acknowledger import Acknowledger
     from trio_stomp.broker.queues._storage import Storage
 
 MIN_WATCHED = 16
 """Runs of deliveries watched for a consumer before acknowledged ones are removed."""
-
-
-class TakesBack(Protocol):
-    """Returns messages from consumers to queues. Implemented by ``Acknowledger``."""
-
-    def return_some(self, consumer: Consumer, count: int, now: float) -> None:
-        """Return a leaving consumer's oldest ``count`` messages to the queue."""
-
-    def timing_out(self, consumer: Consumer, numbers: Iterable[int], now: float) -> Work:
-        """Treat deliveries that were not acknowledged in time as NACKed, in pieces."""
 
 
 @define(eq=False, repr=False)
@@ -66,10 +57,10 @@ class QueueBook:
     policies: PolicyBook
     memory: MemoryBudget
     timers: Timers
-    acknowledger: "TakesBack" = field(init=False)
-    """Times out unacknowledged deliveries. Set by the broker."""
-    send_dead: Callable[[Destination, Head, Message, float], bool] = field(init=False)
-    """Sends a dead letter to a destination other than a queue. Set by the broker."""
+    taking_back: Callable[[], "Acknowledger"]
+    """Returns what returns messages from consumers to queues."""
+    send_dead: Callable[[Destination, Head, Message, float], bool]
+    """Sends a dead letter to a destination other than a queue."""
     storage: "Storage | None" = None
     """The storage of durable messages, if there is a store."""
     may_hand_out: Callable[[], bool] = lambda: True
@@ -90,7 +81,7 @@ class QueueBook:
     _accepted: int = 0
 
     def __attrs_post_init__(self) -> None:
-        self.wildcard_queues = WildcardQueues(self.destinations, self.memory)
+        self.wildcard_queues = WildcardQueues(self.destinations, self.memory, turns=self.turns)
 
     def __iter__(self) -> Iterator[Queue]:
         found = (destination.queue for destination in self.destinations)
@@ -172,7 +163,7 @@ class QueueBook:
             consumer.is_early = True
             self.wildcard_queues.leave(consumer)
         if consumer.unacked:
-            self.acknowledger.return_some(consumer, count, now)
+            self.taking_back().return_some(consumer, count, now)
         else:
             self.wildcard_queues.detach(consumer, count)
 
@@ -379,7 +370,7 @@ class QueueBook:
             if consumer.watched:
                 self._watch(consumer, min(consumer.watched)[0])
             numbers = [range(first, first + count) for _, first, count in late]
-            self.carry_out(self.acknowledger.timing_out(consumer, chain(*numbers), now))
+            self.carry_out(self.taking_back().timing_out(consumer, chain(*numbers), now))
 
         if due < consumer.watch_due:
             consumer.watch_due = due

@@ -20,6 +20,7 @@ from trio_stomp.broker.sending._scheduled import read_progress as read_progress
 from trio_stomp.broker.sending._scheduler import Scheduler as Scheduler
 from trio_stomp.broker.sending._send_later import SendLater as SendLater
 from trio_stomp.broker.sending._temporary import Temporary as Temporary
+from trio_stomp.broker.sending._temporary import unguessable as unguessable
 from trio_stomp.broker.sending._to_queue import QueueSender as QueueSender
 from trio_stomp.broker.sending._to_topic import TopicSender as TopicSender
 from trio_stomp.broker.sending._transaction import TransactionCommitter as TransactionCommitter

@@ -13,6 +13,8 @@ from trio_stomp.broker.sending._context import SendContext
 from trio_stomp.broker.sending._room import Needs
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from trio_stomp.base import Quota
     from trio_stomp.broker.delivery import Work
     from trio_stomp.broker.sending._publisher import Publisher
@@ -27,7 +29,8 @@ _ROOM = (CloseReason.LIMIT_EXCEEDED, CloseReason.MEMORY_LIMIT)
 class DueSender:
     """Part of the scheduler: sends messages that are due, and makes room for them."""
 
-    publisher: "Publisher"
+    publishing: "Callable[[], Publisher]"
+    """Returns what sends them."""
     lost: int = 0
     """Messages that could not be sent, however long they waited."""
     _has_told: bool = False
@@ -44,7 +47,8 @@ class DueSender:
         Returns:
           How many need no other attempt. The others must wait.
         """
-        publisher, log = self.publisher, self.publisher.log
+        publisher = self.publishing()
+        log = publisher.log
         is_bound = log is not None and bool(item.ids)
         context = SendContext(
             None,
@@ -69,11 +73,11 @@ class DueSender:
         count, body = len(run.bodies), run.bodies[0]
         if isinstance(error, QueueFull):
             queue, cost = error.queue, cost_alone(item.head, 1, len(body))
-            never_fits = self.publisher.to_queues.overflow.never_fits
+            never_fits = self.publishing().to_queues.overflow.never_fits
             if count > 1 or not (error.lasts or never_fits(queue, len(body), cost)):
                 if error.is_by_quota and not self._has_told:
                     self._has_told = True
-                    self.publisher.warn(f"a scheduled message is due, and waits: {error}")
+                    self.publishing().warn(f"a scheduled message is due, and waits: {error}")
                 return error.done
             # Of a composite SEND too there is one dead letter: it is sent to all or to none.
             if self._bury(item, queue, body, now):
@@ -81,22 +85,24 @@ class DueSender:
         elif error.reason in _ROOM:
             return 0
         if not self.lost:
-            self.publisher.warn(f"a scheduled message to {item.destination[:80]} is lost: {error}")
+            self.publishing().warn(
+                f"a scheduled message to {item.destination[:80]} is lost: {error}"
+            )
         self.lost += count
         return count
 
     def _bury(self, item: "Scheduled", queue: Queue, body: bytes, now: float) -> bool:
         """Make a message that its queue can never hold a dead letter. Return whether it is one."""
-        options = self.publisher.plan(None, item.head, item.quota)[1].options
+        options = self.publishing().plan(None, item.head, item.quota)[1].options
         level = options.priority if options is not None else PRIORITY_DEFAULT
         origin = Publication(queue.destination, item.head, [], now, NEVER, quota=item.quota)
         number = item.numbers[item.done]
         message = Message(number, origin, body, level, stored=number if item.ids else 0)
-        return self.publisher.queues.dead_letter(queue, message, DeadLetterReason.OVERFLOW, now)
+        return self.publishing().queues.dead_letter(queue, message, DeadLetterReason.OVERFLOW, now)
 
     def making_room(self, quota: "Quota | None", run: "FrameRun", now: float) -> "Work | None":
         """Return the work that makes room for a run, or None if few messages must leave for it."""
-        publisher, needs = self.publisher, Needs(None, quota, now)
+        publisher, needs = self.publishing(), Needs(None, quota, now)
         try:
             head, plan = publisher.plan(None, run.head, quota)
             for name, each in plan.heads_by_name(head):

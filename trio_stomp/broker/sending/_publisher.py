@@ -66,11 +66,11 @@ class Publisher:
     duplicates: Duplicates
     forwards: Forwards
     turns: Turns
+    later: SendLater
+    """Has messages sent when they are due."""
     log: Log | None = None
     """The log for persistent messages; None = there is no store."""
     wall: WallTime = field(factory=WallTime)
-    later: SendLater = field(init=False)
-    """Has messages sent when they are due. Set by the broker."""
     questions: StreamQueries = field(init=False)
     received: int = 0
     volatile: int = 0

@@ -6,13 +6,12 @@ streams, so that a queue and its dead letters, or a topic and its stream, are in
 
 import re
 from collections.abc import Sequence
-from typing import Any
 from zlib import crc32
 
-from attrs import define, field
+from attrs import define, evolve, field
 
 from trio_stomp.base import OptionError, ProtocolError
-from trio_stomp.broker import Broker, PolicyBook
+from trio_stomp.broker import Broker, Partition, PolicyBook, Setup, assemble
 from trio_stomp.broker.names import (
     DIAG_STREAM,
     EXPLAIN,
@@ -47,31 +46,20 @@ def mark(partition: int) -> str:
     return f"{partition}_"
 
 
-def make_core(
-    placement: "Placement",
-    partition: int,
-    *args: Any,  # noqa: ANN401
-    **parts: Any,  # noqa: ANN401
-) -> Broker:
+def make_core(placement: "Placement", partition: int, setup: Setup) -> Broker:
     """Return the core of a partition's broker, whose ids and names begin with the partition.
 
     Args:
       placement: Which partition has a destination.
       partition: The partition.
-      *args: The arguments of ``Broker``.
-      **parts: The arguments of ``Broker``.
+      setup: What its core is made of.
     """
-    parts["boot"] = mark(partition) + parts["boot"]
-    broker = Broker(*args, **parts)
-    temporary = broker.publisher.temporary
-    begin_name = temporary.begin_name
-    temporary.begin_name = lambda client: mark(partition) + begin_name(client)
-    broker.forwards.is_elsewhere = lambda name: placement.lacks(partition, name)
-    grammar = broker.dialect.wildcards
-    broker.subscriptions.is_copy = lambda names, headers: (
-        placement.holders(names, grammar, broker.book, headers)[0] != partition
-    )
-    return broker
+
+    def is_copy(names: Sequence[str], headers: Headers, grammar: str, book: PolicyBook) -> bool:
+        return placement.holders(names, grammar, book, headers)[0] != partition
+
+    others = Partition(mark(partition), lambda name: placement.lacks(partition, name), is_copy)
+    return assemble(evolve(setup, partition=others))
 
 
 def _subject(name: str) -> str:

@@ -1,15 +1,17 @@
 """Routing of clients' frames to the owners of partitions, and of the owners' frames to clients.
 
-The router is the core of a broker without destinations: connections, logins, heart-beats and limits
-are those of any broker, and frames that would change destinations go to the owners.
+The router stands before the core of a broker without destinations: connections, logins, heart-beats
+and limits are those of any broker, and frames that would change destinations go to the owners.
 """
 
 from collections.abc import Callable, Sequence
 from functools import partial
-from typing import Any
+
+from attrs import define, field
 
 from trio_stomp.base import CloseReason, RemoteError, noop
 from trio_stomp.broker import Broker, BrokerEvent, Client
+from trio_stomp.broker.delivery import SHARE_S
 from trio_stomp.broker.headers import add_origin
 from trio_stomp.cluster._gate import Gate
 from trio_stomp.cluster.routing._frames import Piece, receipt_id
@@ -33,51 +35,59 @@ from trio_stomp.protocol import (
 )
 
 
-class Router(Broker):
-    """Routes frames between clients and the owners of partitions.
-
-    Its ``__init__`` is written out, because attrs does not see the attributes of a compiled class.
+@define(eq=False, repr=False)
+class Router:
+    """Routes frames between clients and the owners of partitions. Implements ``FrameHandler``.
 
     Args:
+      broker: Has sessions, logins, limits and events, and no destinations.
       placement: The partitions of destinations.
       gates: The gate of each partition, which connects to its owner.
       tell: Called with the events of a turn, which have no subscribers here.
-      core: Positional arguments of ``Broker``.
-      options: Keyword arguments of ``Broker``.
     """
 
-    def __init__(
-        self,
-        *core: Any,  # noqa: ANN401
-        placement: Placement,
-        gates: Sequence[Gate],
-        tell: Callable[[Sequence[BrokerEvent]], None] = noop,
-        **options: Any,  # noqa: ANN401
-    ) -> None:
-        self.placement = placement
-        self.gates = gates
-        self.tell = tell
-        self.routes: dict[Client, Route] = {}
-        super().__init__(*core, **options)
+    broker: Broker
+    placement: Placement
+    gates: Sequence[Gate]
+    tell: Callable[[Sequence[BrokerEvent]], None] = noop
+    routes: dict[Client, Route] = field(factory=dict)
+    owners: Owners = field(init=False)
+    requests: Requests = field(init=False)
 
     def __attrs_post_init__(self) -> None:
-        super().__attrs_post_init__()
-        self.events.are_stored = True  # elsewhere
-        self.owners = Owners(self.gates, self, self.memory)
-        self.requests = Requests(self.placement, self.dialect, self.owners, lambda: self.book)
+        broker = self.broker
+        broker.events.are_stored = True  # elsewhere
+        self.owners = Owners(self.gates, self, broker.memory)
+        self.requests = Requests(
+            self.placement, broker.dialect, self.owners, lambda: broker.queues.policies
+        )
 
     # For the dispatcher.
+
+    def apply(
+        self, client: Client, events: Sequence[Event], received_at: float, now: float
+    ) -> None:
+        """Implement ``FrameHandler.apply``."""
+        broker = self.broker
+        broker.event_history.now = now
+        if client.is_blocked:
+            broker.deferred.append(client, events, received_at)
+            return
+        broker.turns.now = now
+        broker.turns.begin(SHARE_S)
+        self._carry_out(client, events, received_at, now)
 
     def _carry_out(
         self, client: Client, events: Sequence[Event], received_at: float, now: float
     ) -> None:
-        if self.authorizer.unjudged:
-            self.authorizer.judge(client)
+        broker = self.broker
+        if broker.authorizer.unjudged:
+            broker.authorizer.judge(client)
         for index, event in enumerate(events):
             if client.is_refused:
                 return
-            if index and self.turns.is_over():
-                self.wait_turn(client, iter(()), events[index:], received_at)
+            if index and broker.turns.is_over():
+                broker.wait_turn(client, iter(()), events[index:], received_at)
                 return
             route = self.routes.get(client)
             try:
@@ -99,31 +109,53 @@ class Router(Broker):
     def _await(self, route: Route, events: Sequence[Event], received_at: float) -> None:
         """Defer events until owners have confirmed earlier ones."""
         route.is_waiting = True
-        self.hold(route.client, events, received_at)
+        self.broker.hold(route.client, events, received_at)
 
     def _regulate(self, route: Route) -> None:
         """Pause or resume reading from the client as its owners accept its frames."""
         paused = route.is_paused = route.client.is_blocked or not route.may_read()
         route.client.outbox.pause_reading(paused=paused)
 
+    @property
+    def has_more(self) -> bool:
+        """Implement ``FrameHandler.has_more``."""
+        return self.broker.has_more
+
     def end_turn(self, now: float, *, is_last: bool = True) -> None:
-        """Implement ``Broker.end_turn``, and send the frames and events for owners."""
-        super().end_turn(now, is_last=is_last)
+        """Resume waiting clients, and send the frames and events for owners."""
+        broker = self.broker
+        broker.event_history.now = now
+        broker.turns.catch_up(self, now, is_last=is_last)
         self.owners.flush()
-        if events := self.events.take():
+        if events := broker.events.take():
             self.tell(events)
+
+    def finish(self, now: float) -> None:
+        """Implement ``FrameHandler.finish``."""
+        while self.has_more:
+            self.end_turn(now)
+        self.broker.finish(now)
 
     def writable(self, client: Client, now: float) -> None:
         """Resume reading from the owners, since the client's outbox has room again."""
-        super().writable(client, now)
+        self.broker.writable(client, now)
         route = self.routes.get(client)
         if route is not None:
             for each in route.upstreams.values():
                 each.make_room()
 
+    def refuse(self, client: Client, error: RemoteError, now: float) -> None:
+        """Send an ERROR to a client and end its connection."""
+        self.broker.refuse(client, error, now)
+
     def unblock(self, client: Client, now: float) -> None:
         """Apply a client's deferred events."""
-        super().unblock(client, now)
+        self.broker.deferred.resume(client, self._carry_out, now)
+        if not client.is_blocked:
+            client.outbox.pause_reading(paused=False)
+            if client.farewell is not None:
+                (reason, forgotten), client.farewell = client.farewell, None
+                self.forget(client, reason, now, forgotten)
         if (route := self.routes.get(client)) is not None:
             self._regulate(route)
 
@@ -133,7 +165,7 @@ class Router(Broker):
         """Release a client whose connection has ended, once its DISCONNECT is confirmed."""
         route = self.routes.get(client)
         if route is None:
-            super().forget(client, reason, now, forgotten)
+            self.broker.forget(client, reason, now, forgotten)
         elif route.is_waiting:
             client.is_gone = True
             client.farewell = reason, forgotten
@@ -143,17 +175,17 @@ class Router(Broker):
             del self.routes[client]
             for upstream in route.upstreams.values():
                 upstream.finish()
-            super().forget(client, reason, now, forgotten)
+            self.broker.forget(client, reason, now, forgotten)
 
     # Frames of clients.
 
     def _begin(self, client: Client, event: Event) -> None:
         """Open a session, or refuse a frame before it."""
         if isinstance(event, Opened):
-            self.sessions.open(client, event)
+            self.broker.sessions.open(client, event)
             self.routes[client] = Route(client, event)
         elif isinstance(event, Queried):
-            self.sessions.answer(client, event.query)
+            self.broker.sessions.answer(client, event.query)
         elif isinstance(event, Refused):
             raise event.error
 
@@ -200,7 +232,7 @@ class Router(Broker):
             return
         client = route.client
         if not client.is_refused:
-            self.sessions.leave(client, route.receipt, now)
+            self.broker.sessions.leave(client, route.receipt, now)
         if route.farewell is not None:
             (reason, forgotten), route.farewell = route.farewell, None
             self.forget(client, reason, now, forgotten)

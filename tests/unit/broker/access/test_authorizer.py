@@ -12,11 +12,10 @@ from attrs import frozen
 
 from tests.support.core import VERSIONS, Actor, Core, Peer, run_of, texts
 from tests.support.durable_fakes import DurableBench
-from trio_stomp.base._errors import CloseReason, ProtocolError
-from trio_stomp.base._identity import ANONYMOUS, Identity
+from trio_stomp.base import ANONYMOUS, CloseReason, Identity, ProtocolError
 from trio_stomp.broker import AccessRules, BrokerPolicies, DestinationPolicy, built_in_rules
+from trio_stomp.broker.rules import Action, Rule
 from trio_stomp.broker.rules._rights import MAX_CACHED_CHARS
-from trio_stomp.broker.rules._rules import Action, Rule
 from trio_stomp.protocol import NO_HEARTBEATS, Committed, Opened, Queried, Received
 
 SEND, RECEIVE, BROWSE = Action.SEND, Action.RECEIVE, Action.BROWSE

@@ -20,10 +20,10 @@ from tests.support.owners import (
     rules,
 )
 from tests.support.share_fakes import MOST, ClockedDurable
-from trio_stomp.base._identity import ANONYMOUS, Identity
+from trio_stomp.base import ANONYMOUS, Identity
 from trio_stomp.broker import AccessRules, DestinationPolicy
-from trio_stomp.broker.headers._owner import HEADER, owner_line, split_owner
-from trio_stomp.broker.headers._stored_head import decode_head
+from trio_stomp.broker.headers import decode_head, owner_line, split_owner
+from trio_stomp.broker.headers._owner import HEADER
 from trio_stomp.frames import V1_2, encode_header
 from trio_stomp.protocol import Subscribed
 from trio_stomp.store import Put, Turn

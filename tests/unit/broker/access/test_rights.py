@@ -6,14 +6,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from trio_stomp.base._errors import OptionError, ProtocolError
-from trio_stomp.base._identity import ANONYMOUS, Identity
-from trio_stomp.broker.names._pattern_sets import as_pattern
-from trio_stomp.broker.names._trie import matches
-from trio_stomp.broker.names._wildcards import Pattern, compile_pattern
-from trio_stomp.broker.rules import _rights
-from trio_stomp.broker.rules._rights import MAX_CACHED, MAX_CACHED_CHARS, Decision, Rights
-from trio_stomp.broker.rules._rules import AccessRules, Action, Rule
+from trio_stomp.base import ANONYMOUS, Identity, OptionError, ProtocolError
+from trio_stomp.broker.names import Pattern, as_pattern, compile_pattern, matches
+from trio_stomp.broker.rules import AccessRules, Action, Decision, Rights, Rule, _rights
+from trio_stomp.broker.rules._rights import MAX_CACHED, MAX_CACHED_CHARS
 
 SEND, RECEIVE = Action.SEND, Action.RECEIVE
 

@@ -6,24 +6,20 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from trio_stomp.base._errors import OptionError, ProtocolError
-from trio_stomp.base._identity import ANONYMOUS, Identity
-from trio_stomp.broker.names._pattern_sets import overlaps
-from trio_stomp.broker.names._wildcards import Pattern, compile_pattern
-from trio_stomp.broker.rules._rights import Rights
-from trio_stomp.broker.rules._rules import (
-    MAX_GLOB,
-    MAX_MADE,
+from trio_stomp.base import ANONYMOUS, Identity, OptionError, ProtocolError
+from trio_stomp.broker.names import Pattern, compile_pattern, overlaps
+from trio_stomp.broker.rules import (
     AccessRules,
     Action,
+    Rights,
     Rule,
     built_in_rules,
     glob_matches,
     hides,
-    is_watching,
     needs,
     targets,
 )
+from trio_stomp.broker.rules._rules import MAX_GLOB, MAX_MADE, is_watching
 
 ALL = frozenset(Action)
 LETTER = "/topic/x"

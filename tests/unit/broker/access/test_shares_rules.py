@@ -12,7 +12,7 @@ from tests.support.core import Actor
 from tests.support.fakes import TCP, open_dial
 from tests.support.share_fakes import MOST, Clocked
 from trio_stomp import ServerHandle, Settings
-from trio_stomp.base._identity import Identity
+from trio_stomp.base import Identity
 from trio_stomp.broker import AccessRules, Action, DestinationPolicy, Rule
 from trio_stomp.cli.commands._serve import _obey
 from trio_stomp.startup import _serve
@@ -120,7 +120,7 @@ async def test_changed_rules_are_found_by_a_thread_and_reported(
         assert len(places) == 2
         assert threading.main_thread() not in places
         assert len([each for each in caplog.messages if each.startswith("[destinations.")]) == 120
-        assert dial.server.broker.book.policy_for("/queue/7").max_messages == 8
+        assert dial.server.broker.queues.policies.policy_for("/queue/7").max_messages == 8
 
 
 async def test_files_are_read_again_by_a_thread() -> None:

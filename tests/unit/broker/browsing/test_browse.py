@@ -45,7 +45,7 @@ def test_an_acknowledgement_of_a_browsed_message_is_ignored(core: Core):
     assert browser.frames("RECEIPT")[0].get("receipt-id") == "r"
     assert browser.outbox.closed is None
     assert core.broker.destinations.open("/queue/q").queue is not None
-    assert core.broker.acks.ignored == 1
+    assert core.broker.acknowledger.counters.ignored == 1
 
 
 def test_a_browser_is_shown_as_much_as_it_takes(core: Core):

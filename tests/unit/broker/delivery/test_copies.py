@@ -1,10 +1,10 @@
 """A copy of a delivery, and a broker without an explicit dialect."""
 
 from tests.support.core import AMPLE, Core, ServerFake, run_of
-from trio_stomp.base._memory import MemoryBudget
-from trio_stomp.broker import NEVER, Broker, BrokerPolicies, Delivery, Publication
+from trio_stomp.base import MemoryBudget
+from trio_stomp.broker import NEVER, BrokerPolicies, Delivery, Publication, Setup, assemble
 from trio_stomp.broker.delivery import Destination
-from trio_stomp.broker.names._kinds import Kind
+from trio_stomp.broker.names import Kind
 
 
 def test_a_copy_with_other_tails_differs_in_them_and_their_size_alone() -> None:
@@ -18,5 +18,6 @@ def test_a_copy_with_other_tails_differs_in_them_and_their_size_alone() -> None:
 
 
 def test_a_broker_speaks_the_native_dialect_unless_another_is_wanted() -> None:
-    broker = Broker(BrokerPolicies(), MemoryBudget(AMPLE), ServerFake(), "b")
+    policies, memory = BrokerPolicies(), MemoryBudget(AMPLE)
+    broker = assemble(Setup(policies=policies, memory=memory, server=ServerFake(), boot="b"))
     assert broker.dialect == Core().broker.dialect

@@ -8,9 +8,9 @@ from tests.support.core import Actor, Bench, bench, numbered
 from tests.support.durable_fakes import DurableBench
 from tests.support.explain_fakes import asks
 from tests.support.fakes import TCP, Client, Received, bodies, open_dial
-from trio_stomp.base._errors import CloseReason
+from trio_stomp.base import CloseReason
 from trio_stomp.broker import DestinationPolicy
-from trio_stomp.broker.delivery._message_ids import MessageNames
+from trio_stomp.broker.delivery import MessageNames
 from trio_stomp.protocol import Acked, Unsubscribed
 
 Q = "/queue/q"
@@ -175,7 +175,7 @@ def test_acknowledged_id_is_unknown_unless_some_need_no_ack(bench: Bench) -> Non
     actor.subscribes("/queue/r", "r")
     actor.does(by_id(names[0]), by_id(names[0]))
     assert actor.reads() == []  # it could be a message of the mode auto
-    assert bench.broker.acks.ignored == 1
+    assert bench.broker.acknowledger.counters.ignored == 1
     actor.does(by_id("c-1"))
     assert actor.error().get("code") == "unknown-ack"
 
@@ -196,7 +196,7 @@ def test_offsets_of_a_stream_are_not_taken_for_numbers_of_messages() -> None:
     actor.unsubscribes("s")
     actor.does(by_id(frames["q0"]), by_id(frames["q2"]))
     assert actor.reads() == []
-    assert desk.broker.acks.ignored == 0
+    assert desk.broker.acknowledger.counters.ignored == 0
     actor.leaves()
 
 
@@ -209,7 +209,7 @@ def test_runs_and_transactions_may_name_messages_too() -> None:
     actor.does(by_id(*names[:2]))
     actor.commits(by_id(names[2]), by_id(names[4]), receipt=None)
     assert actor.reads() == []
-    assert desk.broker.acks.acked == 4
+    assert desk.broker.acknowledger.counters.acked == 4
     asked = asks(desk, names[0])
     assert asked["summary"] == "it was delivered and acknowledged"
     actor.leaves()

@@ -3,7 +3,8 @@
 from functools import partial
 
 from trio_stomp.broker import NEVER
-from trio_stomp.broker.delivery._timers import MAX_CALLS, Timers
+from trio_stomp.broker.delivery import Timers
+from trio_stomp.broker.delivery._timers import MAX_CALLS
 
 
 def test_calls_come_when_due_in_order_with_the_time_that_it_is():

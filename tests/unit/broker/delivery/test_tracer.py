@@ -5,7 +5,7 @@ import json
 import pytest
 
 from tests.support.core import Core, Peer
-from trio_stomp.base._identity import Identity
+from trio_stomp.base import Identity
 from trio_stomp.broker import AccessRules, Action, BrokerPolicies, Rule
 from trio_stomp.broker.explain._tracer import MAX_TRACES, TracingOutbox
 

@@ -4,7 +4,7 @@ import pytest
 
 from tests.support.core import Bench, bench, numbered
 from tests.support.durable_fakes import DurableBench
-from trio_stomp.base._errors import CloseReason
+from trio_stomp.base import CloseReason
 from trio_stomp.broker import DestinationPolicy
 from trio_stomp.broker.durability import _failed
 from trio_stomp.broker.durability._failed import Failed

@@ -8,12 +8,10 @@ import pytest
 from tests.support.core import Core, Peer
 from tests.support.explain_fakes import asks, what
 from tests.support.fakes import open_dial
-from trio_stomp.base._errors import ProtocolError
-from trio_stomp.base._identity import Identity
+from trio_stomp.base import Identity, ProtocolError
 from trio_stomp.broker import AccessRules, Action, DestinationPolicy, Rule
-from trio_stomp.broker.delivery import Settled
+from trio_stomp.broker.delivery import BrokerPolicies, Settled
 from trio_stomp.broker.delivery._event_history import _compact
-from trio_stomp.broker.delivery._policies import BrokerPolicies
 from trio_stomp.protocol import Acked
 
 QUIET = {"diag_interval_s": 0, "heartbeat_send_ms": 0, "heartbeat_expect_ms": 0}
@@ -102,7 +100,7 @@ def test_a_message_that_died_names_the_policy() -> None:
 
 
 def test_ids_that_nothing_is_known_of(core: Core) -> None:
-    boot = core.broker.boot
+    boot = core.boot
     assert "another" in asks(core, "zzz.1-5")["summary"]
     assert asks(core, f"{boot}.1-5")["summary"] == (
         "no message has had that id: 0 is the last number that was given to one"

@@ -11,9 +11,8 @@ from tests.support.core import Core, Peer
 from tests.support.durable_fakes import DurableBench
 from tests.support.explain_fakes import BROWSER, asks, facts, ids, what
 from trio_stomp.broker import DestinationPolicy
-from trio_stomp.broker.delivery import Shown
-from trio_stomp.broker.delivery._event_history import MAX_SCATTERED, DeliveryReason, EventHistory
-from trio_stomp.broker.delivery._policies import BrokerPolicies
+from trio_stomp.broker.delivery import BrokerPolicies, DeliveryReason, EventHistory, Shown
+from trio_stomp.broker.delivery._event_history import MAX_SCATTERED
 from trio_stomp.broker.explain._outcome import first_of
 from trio_stomp.protocol import Acked
 

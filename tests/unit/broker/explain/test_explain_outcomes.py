@@ -6,9 +6,9 @@ import pytest
 
 from tests.support.core import Core, Peer
 from tests.support.explain_fakes import BROWSER, asks, facts, ids, what
-from trio_stomp.base._identity import Identity
+from trio_stomp.base import Identity
 from trio_stomp.broker import DestinationPolicy
-from trio_stomp.broker.delivery._policies import BrokerPolicies
+from trio_stomp.broker.delivery import BrokerPolicies
 from trio_stomp.broker.explain._explain import MAX_FACTS
 from trio_stomp.broker.queues import Consumer
 
@@ -343,7 +343,7 @@ def test_a_policy_that_has_changed_is_not_blamed() -> None:
     core = Core(book={"/queue/q": policy})
     core.peer().sends("/queue/q", "a", "b")
     assert the_loss(core, "/queue/q")["policy"] == "'/queue/q'"
-    core.broker.use_policies(Core(book={"/queue/q": DestinationPolicy()}).broker.book)
+    core.broker.use_policies(Core(book={"/queue/q": DestinationPolicy()}).broker.queues.policies)
     lost = the_loss(core, "/queue/q")
     assert (lost["rule"], lost["policy"]) == ("overflow = 'drop-newest'", "")
 

@@ -2,15 +2,9 @@
 
 import pytest
 
-from trio_stomp.base._errors import OptionError, ProtocolError
-from trio_stomp.broker.headers._dialect import (
-    DIALECTS,
-    MAX_COMPOSITE,
-    Dialect,
-    dialect,
-    resolve,
-    routing_of,
-)
+from trio_stomp.base import OptionError, ProtocolError
+from trio_stomp.broker.headers import Dialect, dialect, resolve, routing_of
+from trio_stomp.broker.headers._dialect import DIALECTS, MAX_COMPOSITE
 from trio_stomp.frames import Headers
 
 TRANSLATING = [word for word in DIALECTS if word != "stompica"]

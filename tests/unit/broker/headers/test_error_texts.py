@@ -3,7 +3,7 @@
 import pytest
 
 from tests.support.core import Core, Peer, Received
-from trio_stomp.base._errors import ProtocolError
+from trio_stomp.base import ProtocolError
 from trio_stomp.broker import dialect
 from trio_stomp.broker.headers._error_texts import find_text
 from trio_stomp.frames import FrameLimits

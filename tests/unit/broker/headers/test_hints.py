@@ -5,7 +5,7 @@ import pytest
 from tests.support.core import Bench, run_of
 from trio_stomp.broker import BrokerPolicies
 from trio_stomp.broker.headers import combined, hint_of, matched, unmatched
-from trio_stomp.broker.names._kinds import nearly
+from trio_stomp.broker.names import nearly
 
 QUEUE, TOPIC = (
     "the name of a queue begins with /queue/",

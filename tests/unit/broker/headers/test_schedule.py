@@ -9,16 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from trio_stomp.base import MAX_INTEGER, ProtocolError
-from trio_stomp.broker.headers._schedule import (
-    FOREVER,
-    MAX_AHEAD_MS,
-    MAX_REPEAT,
-    MAX_TIME_MS,
-    Removal,
-    Schedule,
-    parse_schedule,
-    removal_of,
-)
+from trio_stomp.broker.headers import Removal, Schedule, parse_schedule, removal_of
+from trio_stomp.broker.headers._schedule import FOREVER, MAX_AHEAD_MS, MAX_REPEAT, MAX_TIME_MS
 from trio_stomp.frames import Head
 
 SECOND, MINUTE, HOUR, DAY = 1000, 60_000, 3_600_000, 86_400_000

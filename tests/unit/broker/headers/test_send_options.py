@@ -6,9 +6,10 @@ import attrs
 import pytest
 
 from trio_stomp.base import MAX_INTEGER, ProtocolError
+from trio_stomp.broker.headers import PLAIN_SEND, SendOptions, dialect
 from trio_stomp.broker.headers import _send_options as module
-from trio_stomp.broker.headers._dialect import DIALECTS, dialect
-from trio_stomp.broker.headers._send_options import PLAIN_SEND, SendOptions, parse_send_options
+from trio_stomp.broker.headers._dialect import DIALECTS
+from trio_stomp.broker.headers._send_options import parse_send_options
 from trio_stomp.frames import Headers
 
 NATIVE = dialect("native")

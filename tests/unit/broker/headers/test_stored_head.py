@@ -4,8 +4,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from trio_stomp.base._errors import RemoteError
-from trio_stomp.broker.headers._stored_head import decode_head, encode_head
+from trio_stomp.base import RemoteError
+from trio_stomp.broker.headers import decode_head, encode_head
 from trio_stomp.frames import UNTIL_NUL, Head
 
 TEXT = st.text(st.characters(exclude_characters="\0", exclude_categories=["Cs"]), max_size=20)

@@ -3,13 +3,8 @@
 import pytest
 
 from trio_stomp.base import MAX_INTEGER, ProtocolError
-from trio_stomp.broker.headers._stream_options import (
-    MAX_DELAY_MS,
-    NO_STREAM_OPTIONS,
-    Start,
-    StreamOptions,
-    parse_stream_options,
-)
+from trio_stomp.broker.headers import Start, StreamOptions, parse_stream_options
+from trio_stomp.broker.headers._stream_options import MAX_DELAY_MS, NO_STREAM_OPTIONS
 
 
 def test_a_subscribe_that_says_nothing_of_streams_asks_for_none():

@@ -5,19 +5,22 @@ from typing import Any
 import attrs
 import pytest
 
-from trio_stomp.base._errors import ProtocolError
+from trio_stomp.base import ProtocolError
+from trio_stomp.broker.headers import (
+    PREFETCH_COUNT_MAX,
+    SubscribeOptions,
+    dialect,
+    parse_subscribe_options,
+    wants_durable_end,
+)
 from trio_stomp.broker.headers import _subscribe_options as module
-from trio_stomp.broker.headers._dialect import DIALECTS, dialect
+from trio_stomp.broker.headers._dialect import DIALECTS
 from trio_stomp.broker.headers._subscribe_options import (
     PLAIN_SUBSCRIBE,
     PREFETCH_BYTES,
     PREFETCH_COUNT,
-    PREFETCH_COUNT_MAX,
-    SubscribeOptions,
-    parse_subscribe_options,
-    wants_durable_end,
 )
-from trio_stomp.broker.names._kinds import Kind
+from trio_stomp.broker.names import Kind
 from trio_stomp.frames import Headers
 
 ORDINARY = (("destination", "/topic/a"), ("id", "7"), ("ack", "client"))

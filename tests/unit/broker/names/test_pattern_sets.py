@@ -7,10 +7,16 @@ import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
-from trio_stomp.base._errors import ProtocolError
-from trio_stomp.broker.names._pattern_sets import as_pattern, covers, overlaps
-from trio_stomp.broker.names._trie import matches
-from trio_stomp.broker.names._wildcards import ONE_WORD, Pattern, compile_pattern
+from trio_stomp.base import ProtocolError
+from trio_stomp.broker.names import (
+    ONE_WORD,
+    Pattern,
+    as_pattern,
+    compile_pattern,
+    covers,
+    matches,
+    overlaps,
+)
 
 GRAMMARS = ("native", "seed")
 

@@ -8,9 +8,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.support.loops import bare_loops
-from trio_stomp.base._errors import ProtocolError
-from trio_stomp.broker.names._trie import WildcardTrie, matches
-from trio_stomp.broker.names._wildcards import Pattern, compile_pattern
+from trio_stomp.base import ProtocolError
+from trio_stomp.broker.names import Pattern, WildcardTrie, compile_pattern, matches
 
 SEPARATORS = st.sampled_from([".", "/"])
 PLAIN = st.sampled_from(["a", "b", ""])

@@ -6,7 +6,7 @@ import pytest
 
 from tests.support.core import Actor, Bench, Core, bench, numbered
 from trio_stomp.broker import BrokerPolicies, DestinationPolicy
-from trio_stomp.broker.queues._queue_host import DeadLetterReason
+from trio_stomp.broker.queues import DeadLetterReason
 
 Q = "/queue/q"
 
@@ -28,7 +28,7 @@ def test_a_cumulative_ack_covers_earlier_messages_of_its_subscription_only(bench
     actor.acks(frames["0.2"])
     assert [each.message.body for each in actor.consumer("0").unacked.values()] == [b"0.3"]
     assert len(actor.consumer("1").unacked) == 4
-    assert bench.broker.acks.acked == 3
+    assert bench.broker.acknowledger.counters.acked == 3
     assert bench.queue("/queue/a").dequeued == 3
     actor.is_gone()
     assert bench.waiting("/queue/a") == ["0.3"]
@@ -43,7 +43,7 @@ def test_an_individual_ack_covers_one(desk: Bench):
     actor.acks(frames[2], frames[0])
     actor.unsubscribes()
     assert desk.waiting(Q) == ["1", "3"]
-    assert desk.broker.acks.redelivered == desk.queue(Q).redelivered == 2
+    assert desk.broker.acknowledger.counters.redelivered == desk.queue(Q).redelivered == 2
 
 
 def test_a_cumulative_nack_gives_back_in_order(desk: Bench):
@@ -52,7 +52,7 @@ def test_a_cumulative_nack_gives_back_in_order(desk: Bench):
     actor.sends(Q, *numbered("", 4))
     actor.nacks(actor.reads()[2])
     assert actor.bodies() == ["0", "1", "2"]
-    assert desk.broker.acks.nacked == desk.queue(Q).nacked == 3
+    assert desk.broker.acknowledger.counters.nacked == desk.queue(Q).nacked == 3
 
 
 def test_a_nack_without_requeue_is_the_end(desk: Bench):
@@ -138,7 +138,7 @@ def test_acks_of_a_run_before_the_faulty_one_count(desk: Bench, wrong: str, plac
     names.insert(place, wrong)
     actor.acks(*names)
     assert actor.error().get("code") == "unknown-ack"
-    assert desk.broker.acks.acked == 1 + place
+    assert desk.broker.acknowledger.counters.acked == 1 + place
     assert desk.waiting(Q) == numbered("", 4)[1 + place :]
 
 
@@ -163,7 +163,7 @@ def test_a_run_of_acks_is_of_several_queues_if_its_subscription_is(desk: Bench, 
     assert len(frames) == 4
     assert len(actor.reads()) == 4  # as many as there is credit for
     done = [desk.queue(name).dequeued for name in ("/queue/a", "/queue/b")]
-    assert sum(done) == desk.broker.acks.acked == 4
+    assert sum(done) == desk.broker.acknowledger.counters.acked == 4
     left = [desk.queue(name).message_count for name in ("/queue/a", "/queue/b")]
     assert left == [4 - n for n in done]
     assert desk.broker.memory.kept_bytes > 0
@@ -174,7 +174,7 @@ def test_a_late_ack_is_ignored_but_an_error_in_a_transaction(desk: Bench):
     actor.subscribes(Q, ack="client")
     actor.acks("0abc123-5")
     assert actor.reads() == []
-    assert desk.broker.acks.ignored == 1
+    assert desk.broker.acknowledger.counters.ignored == 1
     actor.commits(actor.acked("0abc123-5"))
     assert actor.error().get("code") == "unknown-ack"
 
@@ -227,7 +227,7 @@ def test_an_ack_of_an_auto_acknowledged_message_is_ignored(bench: Bench):
     ids = [frame.get("message-id") or "" for frame in frames]
     actor.acks(*ids)
     assert actor.reads() == []
-    assert bench.broker.acks.ignored == 2
+    assert bench.broker.acknowledger.counters.ignored == 2
 
 
 def test_a_policy_may_ignore_unknown_ids():
@@ -238,7 +238,10 @@ def test_a_policy_may_ignore_unknown_ids():
     [frame] = actor.reads()
     actor.acks("nonsense", frame)
     assert actor.reads() == []
-    assert (desk.broker.acks.ignored, desk.broker.acks.acked) == (1, 1)
+    assert (desk.broker.acknowledger.counters.ignored, desk.broker.acknowledger.counters.acked) == (
+        1,
+        1,
+    )
 
 
 def test_receipts_are_answered_for_each_frame_of_a_run(desk: Bench):

@@ -6,8 +6,7 @@ import pytest
 
 from tests.support.core import Bench, bench, numbered, texts
 from trio_stomp.broker import NEVER
-from trio_stomp.broker.queues._consumer import AUTO_BATCH_BYTES
-from trio_stomp.broker.queues._queue_host import DeadLetterReason
+from trio_stomp.broker.queues import AUTO_BATCH_BYTES, DeadLetterReason
 
 Q = "/queue/q"
 

@@ -4,10 +4,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.support.core import Bench, bench, numbered
-from trio_stomp.broker.queues._consumer import Consumer
+from trio_stomp.broker.queues import Consumer, Message, Queue
 from trio_stomp.broker.queues._hand_out import hand_out
-from trio_stomp.broker.queues._message import Message
-from trio_stomp.broker.queues._queue import Queue
 
 Q = "/queue/q"
 

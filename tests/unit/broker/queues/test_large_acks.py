@@ -34,7 +34,7 @@ def leaves(desk: Bench) -> None:
 
 def settle(desk: Bench) -> int:
     """Let all be done; the most that was settled in one turn."""
-    acks, most = desk.broker.acks, 0
+    acks, most = desk.broker.acknowledger.counters, 0
     done = acks.acked + acks.nacked
     turns = 0
     while not turns or desk.broker.has_more or (isinstance(desk, DurableBench) and desk.turns):
@@ -56,14 +56,14 @@ def test_cumulative_frame_keeps_or_moves_newer_messages():
         actor.acks(ids[place])
         settle(desk)
         consumer = actor.consumer()
-        assert desk.broker.acks.acked == place + 1
+        assert desk.broker.acknowledger.counters.acked == place + 1
         assert [each.message.body.decode() for each in consumer.unacked.values()] == ALL[
             place + 1 :
         ]
         assert consumer.count_left == place + 1
         actor.acks(ids[-1])
         settle(desk)
-        assert desk.broker.acks.acked == HELD
+        assert desk.broker.acknowledger.counters.acked == HELD
 
 
 def test_a_run_is_done_up_to_its_faulty_frame(desk: Clocked):
@@ -71,7 +71,7 @@ def test_a_run_is_done_up_to_its_faulty_frame(desk: Clocked):
     last = ids[-1].rpartition("-")[0] + "-999999"
     actor.acks(ids[3], ids[2], last)  # the second is covered by the first
     settle(desk)
-    assert desk.broker.acks.acked == 4
+    assert desk.broker.acknowledger.counters.acked == 4
     leaves(desk)
     error = actor.writes()[-1]
     assert error.get("code") == "unknown-ack"
@@ -88,7 +88,7 @@ def test_a_run_of_many_nacks_is_done_in_pieces_in_order(desk: Clocked):
     desk.settles()
     assert max(desk.pieces) <= MOST
     assert texts(actor.writes()) == ALL[:3000]
-    assert desk.broker.acks.nacked == 3000
+    assert desk.broker.acknowledger.counters.nacked == 3000
 
 
 def test_a_transaction_gives_each_of_its_acks_its_part(desk: Clocked):
@@ -102,7 +102,7 @@ def test_a_transaction_gives_each_of_its_acks_its_part(desk: Clocked):
         actor.acked(ids[-1]),
     )
     settle(desk)
-    counts = desk.broker.acks
+    counts = desk.broker.acknowledger.counters
     assert (counts.acked, counts.nacked, counts.ignored) == (HELD - 1, 1, 1)
     other.subscribes("/queue/r")
     assert other.bodies() == ["sent"]
@@ -121,7 +121,7 @@ def test_a_large_transaction_may_acknowledge_messages_one_by_one(desk: Clocked):
     assert tag in (b.get("ack") or "")
     actor.commits(actor.acked(b), actor.acked(ids[-1], unasked), actor.acked(b))
     settle(desk)
-    counts = desk.broker.acks
+    counts = desk.broker.acknowledger.counters
     assert (counts.acked, counts.ignored) == (HELD + 1, 2)
     left = [each.message.body for each in actor.consumer("r").unacked.values()]
     assert left == [b"a"]
@@ -143,7 +143,7 @@ def test_charge_is_released_after_a_store_failure():
     desk.fails()
     while desk.turns or desk.broker.has_more:
         desk.answers()
-    assert desk.broker.acks.acked == 0
+    assert desk.broker.acknowledger.counters.acked == 0
     assert actor.writes()[-1].command == "ERROR"
     leaves(desk)
     assert desk.waiting("/queue/q") == ALL

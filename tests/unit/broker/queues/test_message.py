@@ -9,20 +9,11 @@ from hypothesis import strategies as st
 from tests.support.core import HEAD, OVERHEAD, run_of
 from trio_stomp.base import BrokenInvariant
 from trio_stomp.broker import MemoryBudget
-from trio_stomp.broker.delivery import Destination
-from trio_stomp.broker.delivery._delivery import NEVER, Publication
-from trio_stomp.broker.headers._send_options import SendOptions
-from trio_stomp.broker.names._kinds import Kind
-from trio_stomp.broker.queues._message import (
-    MESSAGE_OVERHEAD_BYTES,
-    Message,
-    Waiting,
-    charge,
-    cost_alone,
-    cost_of,
-    force,
-    refund,
-)
+from trio_stomp.broker.delivery import NEVER, Destination, Publication
+from trio_stomp.broker.headers import SendOptions
+from trio_stomp.broker.names import Kind
+from trio_stomp.broker.queues import MESSAGE_OVERHEAD_BYTES, Message, charge, cost_alone, cost_of
+from trio_stomp.broker.queues._message import Waiting, force, refund
 
 ROUTE = Destination("/queue/q", Kind.QUEUE)
 

@@ -17,12 +17,11 @@ from tests.support.core import (
 )
 from trio_stomp.base import CloseReason, ProtocolError
 from trio_stomp.broker import BrokerPolicies, DestinationPolicy, MemoryBudget
-from trio_stomp.broker.queues import QueueFull
-from trio_stomp.broker.queues._queue_host import DeadLetterReason
+from trio_stomp.broker.queues import DeadLetterReason, QueueFull
 from trio_stomp.protocol import Committed, Refused
 
 if TYPE_CHECKING:
-    from trio_stomp.broker.sending._publisher import Publisher
+    from trio_stomp.broker.sending import Publisher
 
 Q = "/queue/q"
 

@@ -6,8 +6,8 @@ import pytest
 
 from tests.support.core import OVERHEAD, Bench, bench, numbered, run_of, texts
 from trio_stomp.broker import BrokerPolicies, DestinationPolicy
+from trio_stomp.broker.queues import DeadLetterReason
 from trio_stomp.broker.queues._groups import MAX_GROUPS
-from trio_stomp.broker.queues._queue_host import DeadLetterReason
 
 Q = "/queue/q"
 

@@ -4,10 +4,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.support.core import run_of
-from trio_stomp.broker.delivery import Destination
-from trio_stomp.broker.delivery._delivery import NEVER, Publication
-from trio_stomp.broker.names._kinds import Kind
-from trio_stomp.broker.queues._message import Message
+from trio_stomp.broker.delivery import NEVER, Destination, Publication
+from trio_stomp.broker.names import Kind
+from trio_stomp.broker.queues import Message
 from trio_stomp.broker.queues._returned import PIECE, Returned
 
 ORIGIN = Publication(Destination("/queue/q", Kind.QUEUE), run_of("/queue/q").head, [], 0.0, NEVER)

@@ -8,7 +8,7 @@ from attrs import evolve
 
 from tests.support.core import Actor, numbered, run_of
 from tests.support.durable_fakes import DurableBench
-from trio_stomp.broker.names._kinds import PRIVATE_QUEUE
+from trio_stomp.broker.names import PRIVATE_QUEUE
 from trio_stomp.protocol import Acked, Received
 
 HELD = 500
@@ -45,7 +45,7 @@ def test_messages_covered_by_a_commit_are_checked_once():
     seen = consumer.unacked = Seen(consumer.unacked)
     actor.commits(*acks)
     assert [frame.command for frame in actor.frames()] == ["RECEIPT"]
-    assert desk.broker.acks.acked == HELD
+    assert desk.broker.acknowledger.counters.acked == HELD
     assert seen.looks <= 6 * HELD
 
 

@@ -7,11 +7,11 @@ import pytest
 from tests.support.core import Actor, bench, run_of, texts
 from tests.support.share_fakes import MOST, Clocked, ClockedDurable
 from trio_stomp.broker import DestinationPolicy
-from trio_stomp.broker.delivery._turns import PUMP_S
+from trio_stomp.broker.delivery import PUMP_S
 from trio_stomp.broker.queues._hand_out import FEW_PASSED, MOST_BYTES, MOST_CONSUMERS
 from trio_stomp.broker.queues._hand_out import MOST as MOST_MESSAGES
-from trio_stomp.broker.routing._table_costs import PASSED_BYTES
-from trio_stomp.broker.selectors._selector import Selector
+from trio_stomp.broker.routing import PASSED_BYTES
+from trio_stomp.broker.selectors import Selector
 from trio_stomp.broker.selectors._selector_terms import Lookup
 from trio_stomp.frames import Head
 

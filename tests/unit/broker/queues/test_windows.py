@@ -14,7 +14,7 @@ from trio_stomp.broker.managing import Choice
 from trio_stomp.broker.queues import _storage as storage_module
 from trio_stomp.broker.queues import _windows as windows_module
 from trio_stomp.broker.queues import searches
-from trio_stomp.broker.selectors._selector import Selector
+from trio_stomp.broker.selectors import Selector
 from trio_stomp.frames import Head
 
 Q = "/queue/q"

@@ -6,14 +6,10 @@ import attrs
 import pytest
 
 from tests.support.core import Core
-from trio_stomp.base._errors import OptionError
+from trio_stomp.base import OptionError
 from trio_stomp.broker import BrokerPolicies
-from trio_stomp.broker.routing._destination_policy import (
-    DEFAULT_POLICY,
-    DestinationPolicy,
-    PolicyBook,
-    read_policy,
-)
+from trio_stomp.broker.routing import DestinationPolicy, PolicyBook, read_policy
+from trio_stomp.broker.routing._destination_policy import DEFAULT_POLICY
 
 
 def policy(number: int) -> DestinationPolicy:

@@ -7,12 +7,11 @@ import pytest
 
 from tests.support.core import Actor, Bench, Core, OutboxFake, Pairs, Received, run_of
 from tests.support.durable_fakes import DurableBench
-from trio_stomp.base import Quota
-from trio_stomp.base._errors import CloseReason, ProtocolError
+from trio_stomp.base import CloseReason, ProtocolError, Quota
 from trio_stomp.broker import BrokerPolicies, Client, Destination, Subscription
-from trio_stomp.broker.names._kinds import Kind, check_sendable, classify, is_reserved
-from trio_stomp.broker.names._wildcards import compile_pattern
-from trio_stomp.broker.routing._destinations import MAX_FORGOTTEN, MAX_LOOKED, Destinations
+from trio_stomp.broker.names import Kind, check_sendable, classify, compile_pattern, is_reserved
+from trio_stomp.broker.routing import Destinations
+from trio_stomp.broker.routing._destinations import MAX_FORGOTTEN, MAX_LOOKED
 
 
 def subscription(destination: str, number: int) -> Subscription:

@@ -5,7 +5,7 @@ from itertools import chain
 import pytest
 
 from tests.support.core import BOOT, VERSIONS, Core, Pairs, Peer, numbered, run_of
-from trio_stomp.base._errors import CloseReason
+from trio_stomp.base import CloseReason
 from trio_stomp.broker import BrokerPolicies
 
 DROPPING = ("drop-oldest", "drop-newest")

@@ -7,10 +7,11 @@ import pytest
 from tests.support.core import Actor, Bench, OutboxFake, run_of
 from tests.support.durable_fakes import DurableBench
 from tests.support.quota_fakes import ALL, KIB, MIB, user
-from trio_stomp.base._memory import MemoryBudget, Quota
+from trio_stomp.base import MemoryBudget, Quota
 from trio_stomp.broker import BrokerPolicies, Client, DestinationPolicy, PolicyBook
 from trio_stomp.broker.delivery import NullOutbox
-from trio_stomp.broker.queues._message import charge, refund
+from trio_stomp.broker.queues import charge
+from trio_stomp.broker.queues._message import refund
 from trio_stomp.broker.routing import beyond_quota
 from trio_stomp.protocol import Subscribed
 

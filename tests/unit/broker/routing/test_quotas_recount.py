@@ -10,11 +10,10 @@ from attrs import define
 from tests.support.core import Actor, Bench, run_of
 from tests.support.durable_fakes import DurableBench
 from tests.support.quota_fakes import ALL, KIB, MIB, user
-from trio_stomp.base._memory import MemoryBudget, Quota
+from trio_stomp.base import MemoryBudget, Quota
 from trio_stomp.broker import BrokerPolicies, DestinationPolicy
-from trio_stomp.broker.queues import Consumer
-from trio_stomp.broker.queues._message import cost_alone
-from trio_stomp.broker.routing._table_costs import JOIN_BYTES, id_cost
+from trio_stomp.broker.queues import Consumer, cost_alone
+from trio_stomp.broker.routing import JOIN_BYTES, id_cost
 from trio_stomp.broker.topics import Binding
 from trio_stomp.protocol import Subscribed, Unsubscribed
 

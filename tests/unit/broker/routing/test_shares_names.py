@@ -4,8 +4,9 @@ import pytest
 
 from tests.support.core import Actor, Bench, texts
 from tests.support.share_fakes import MOST, Clocked
-from trio_stomp.base._errors import CloseReason
-from trio_stomp.broker.queues._wildcard_queues import STEP, WildcardQueues
+from trio_stomp.base import CloseReason
+from trio_stomp.broker.queues import STEP
+from trio_stomp.broker.queues._wildcard_queues import WildcardQueues
 from trio_stomp.protocol import Subscribed, Unsubscribed
 
 MANY = 100 * STEP

@@ -11,8 +11,8 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from tests.support.loops import bare_loops
-from trio_stomp.base._errors import ProtocolError
-from trio_stomp.broker.selectors._selector import SelectorCompiler
+from trio_stomp.base import ProtocolError
+from trio_stomp.broker.selectors import SelectorCompiler
 from trio_stomp.broker.selectors._selector_terms import MAX_DEPTH
 from trio_stomp.frames import Head
 

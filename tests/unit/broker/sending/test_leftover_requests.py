@@ -20,10 +20,10 @@ from tests.support.owners import (
     reads_all,
     rules,
 )
-from trio_stomp.base._identity import ANONYMOUS
+from trio_stomp.base import ANONYMOUS
 from trio_stomp.broker import AccessRules, BrokerPolicies
 from trio_stomp.broker.routing import beyond_quota
-from trio_stomp.broker.rules._rules import Action, Rule
+from trio_stomp.broker.rules import Action, Rule
 from trio_stomp.broker.sending._leftover_requests import MAX_LOOKED, MAX_ROWS
 from trio_stomp.broker.sending._scheduled import FEW
 

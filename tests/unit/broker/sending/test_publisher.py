@@ -4,9 +4,9 @@ import pytest
 
 from tests.support.core import Core, Pairs, Peer, queue_head, run_of, ttl_core
 from tests.support.durable_fakes import DurableBench
-from trio_stomp.base._errors import CloseReason
+from trio_stomp.base import CloseReason
 from trio_stomp.broker import BrokerPolicies, DestinationPolicy, MemoryBudget
-from trio_stomp.broker.queues._message import MESSAGE_OVERHEAD_BYTES
+from trio_stomp.broker.queues import MESSAGE_OVERHEAD_BYTES
 from trio_stomp.protocol import Committed
 
 RETAIN: Pairs = (("retain", "set"),)

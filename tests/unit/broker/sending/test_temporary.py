@@ -3,7 +3,7 @@
 import pytest
 
 from tests.support.core import Core, Pairs, Peer, ttl_core
-from trio_stomp.base._errors import CloseReason
+from trio_stomp.base import CloseReason
 from trio_stomp.broker import DestinationPolicy
 from trio_stomp.broker.sending import _temporary as temporary_module
 

@@ -33,8 +33,8 @@ def test_all_is_done_in_order_and_answered_once(bench: Bench):
     assert frames[1].text == "2"
     assert bench.waiting(Q) == ["a", "b", "c"]
     assert bench.waiting("/queue/DLQ.r") == ["1"]
-    assert bench.broker.acks.acked == 1
-    assert bench.broker.acks.nacked == 2
+    assert bench.broker.acknowledger.counters.acked == 1
+    assert bench.broker.acknowledger.counters.nacked == 2
 
 
 def test_no_receipt_asked_none_given(bench: Bench):
@@ -59,7 +59,7 @@ def test_a_queue_that_is_full_in_the_middle_undoes_all(overflow):
     actor.commits(run_of(R, "a"), actor.acked(zero), run_of(Q, ["345"]), run_of(R, "b"))
     error = actor.error()
     assert (error.get("code"), error.get("receipt-id")) == ("queue-full", "done")
-    assert desk.broker.acks.acked == 0
+    assert desk.broker.acknowledger.counters.acked == 0
     # Its unacknowledged messages returned when it left; nothing of the transaction is there.
     assert desk.waiting(R) == ["0"]
     assert desk.waiting(Q) == []
@@ -137,7 +137,7 @@ def test_an_unknown_ack_undoes_all(bench: Bench, place):
     assert (error.get("code"), error.get("receipt-id")) == ("unknown-ack", "done")
     assert bench.waiting(Q) == []
     assert bench.waiting(R) == ["0"]
-    assert bench.broker.acks.acked == 0
+    assert bench.broker.acknowledger.counters.acked == 0
 
 
 @pytest.mark.parametrize("name", ["/queue/*", "/queue/monitor"])
@@ -155,7 +155,10 @@ def test_an_id_covered_by_a_cumulative_ack_before_it_is_no_error(bench: Bench):
     zero, one, two = actor.reads()
     actor.commits(actor.acked(one), actor.acked(zero), actor.acked(two))
     assert [frame.command for frame in actor.frames()] == ["RECEIPT"]
-    assert (bench.broker.acks.acked, bench.broker.acks.ignored) == (3, 1)
+    assert (
+        bench.broker.acknowledger.counters.acked,
+        bench.broker.acknowledger.counters.ignored,
+    ) == (3, 1)
 
 
 def test_a_composite_destination_counts_for_each_of_its_queues():

@@ -5,7 +5,7 @@ import pytest
 from tests.support.core import Actor, Bench, bench, numbered, run_of
 from tests.support.fakes import TCP, Client, bodies, open_dial
 from tests.support.fakes import Received as Frame
-from trio_stomp.base._errors import CloseReason
+from trio_stomp.base import CloseReason
 from trio_stomp.broker import DestinationPolicy
 from trio_stomp.protocol import Acked, Received
 

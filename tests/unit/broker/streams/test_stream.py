@@ -8,8 +8,9 @@ from tests.support.core import head_bytes
 from trio_stomp.base import BrokenInvariant
 from trio_stomp.broker import MemoryBudget
 from trio_stomp.broker.delivery import Destination
-from trio_stomp.broker.names._kinds import Kind
-from trio_stomp.broker.streams._stream import MAX_AGED, MIN_DROP, Stream, StreamRun
+from trio_stomp.broker.names import Kind
+from trio_stomp.broker.streams import Stream, StreamRun
+from trio_stomp.broker.streams._stream import MAX_AGED, MIN_DROP
 from trio_stomp.frames import Head
 
 SIZE = 300 + head_bytes(())

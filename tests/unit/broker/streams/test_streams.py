@@ -5,8 +5,7 @@ import pytest
 from tests.support.core import Actor, Bench, Received, pairs, run_of, texts
 from tests.support.durable_fakes import WALL_OFFSET_S, DurableBench
 from trio_stomp.broker import DestinationPolicy, Retention
-from trio_stomp.broker.streams import _streams
-from trio_stomp.broker.streams._stream import Stream
+from trio_stomp.broker.streams import Stream, _streams
 from trio_stomp.frames import Head
 from trio_stomp.protocol import Subscribed
 from trio_stomp.store import Append, Begin, StreamState

@@ -13,12 +13,12 @@ from tests.support.core import AMPLE, Core, OutboxFake, Peer
 from tests.support.durable_fakes import DurableBench
 from tests.support.fakes import MEMORY, TCP, open_dial, until
 from tests.support.share_fakes import STEP_S, Clocked
-from trio_stomp.base._errors import CloseReason
+from trio_stomp.base import CloseReason
 from trio_stomp.broker import BrokerPolicies, DestinationPolicy
 from trio_stomp.broker import Client as BrokerClient
 from trio_stomp.broker.subscribing._leaving import LEAVING_S, MAX_ENDED, SUBSCRIPTION_COST
 from trio_stomp.protocol import Subscribed
-from trio_stomp.server.io._inbox import Control
+from trio_stomp.server.io import Control
 
 FILLERS = 6
 SLICE = 2 * SUBSCRIPTION_COST

@@ -4,9 +4,9 @@ import pytest
 
 from tests.support.core import AMPLE, Bench, Core, Pairs, Peer, numbered, queue_head, ttl_core
 from tests.support.durable_fakes import DurableBench
-from trio_stomp.base._errors import CloseReason
+from trio_stomp.base import CloseReason
 from trio_stomp.broker import BrokerPolicies, DestinationPolicy, MemoryBudget, PolicyBook
-from trio_stomp.broker.queues._message import MESSAGE_OVERHEAD_BYTES
+from trio_stomp.broker.queues import MESSAGE_OVERHEAD_BYTES
 from trio_stomp.broker.topics import _durables as durables_module
 
 INDIVIDUAL = "client-individual"

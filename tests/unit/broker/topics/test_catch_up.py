@@ -5,7 +5,7 @@ from collections.abc import Iterator
 import pytest
 
 from tests.support.core import AMPLE, Core, Peer, numbered, ttl_core
-from trio_stomp.base._errors import CloseReason
+from trio_stomp.base import CloseReason
 from trio_stomp.broker import BrokerPolicies, MemoryBudget
 
 TTL = 10.0

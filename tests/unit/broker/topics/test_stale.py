@@ -14,9 +14,8 @@ from trio_stomp.broker import (
     ParkedDestination,
     Publication,
 )
-from trio_stomp.broker.names._kinds import Kind
-from trio_stomp.broker.names._trie import matches
-from trio_stomp.broker.names._wildcards import compile_pattern
+from trio_stomp.broker.names import Kind, compile_pattern, matches
+from trio_stomp.broker.topics import StaleQueue
 from trio_stomp.broker.topics._claim import Claim
 from trio_stomp.broker.topics._stale import (
     CHANNEL_OVERHEAD_BYTES,
@@ -25,7 +24,6 @@ from trio_stomp.broker.topics._stale import (
     MAX_SWEPT,
     MESSAGE_OVERHEAD_BYTES,
     STEP,
-    StaleQueue,
 )
 from trio_stomp.frames import Head
 

@@ -8,6 +8,7 @@ from hypothesis import strategies as st
 
 from tests.support.stores import ignore
 from trio_stomp.store import (
+    CHARGED,
     Append,
     Atomic,
     Begin,
@@ -21,7 +22,6 @@ from trio_stomp.store import (
     Put,
     Turn,
 )
-from trio_stomp.store._records import CHARGED
 from trio_stomp.store.journal import _tally
 
 HEADS = (b"h:1\n", CHARGED + b"alice\nh:1\n", CHARGED + b"bob\n")

@@ -12,10 +12,15 @@ from tests.support.journals import BIG, bodies_of, killed, segments
 from tests.support.journals import directory as directory
 from tests.support.journals import disk as disk
 from trio_stomp.store import Atomic, Done, Keep, Put, StoreError, Turn
-from trio_stomp.store.journal._scan import scan
-from trio_stomp.store.journal._segment import list_segments
-from trio_stomp.store.journal.format._decode import decode_run
-from trio_stomp.store.journal.format._format import COMMIT, COPY, PUT, SEGMENT_HEADER_BYTES, Found
+from trio_stomp.store.journal import list_segments, scan
+from trio_stomp.store.journal.format import (
+    COMMIT,
+    COPY,
+    PUT,
+    SEGMENT_HEADER_BYTES,
+    Found,
+    decode_run,
+)
 
 
 def flipped(disk: Disk, path: str, at: int) -> Disk:

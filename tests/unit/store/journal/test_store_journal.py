@@ -35,7 +35,7 @@ from trio_stomp.store import (
 )
 from trio_stomp.store.journal._extents import extent_of
 from trio_stomp.store.journal._index import Index
-from trio_stomp.store.journal.format._format import SEGMENT_HEADER_BYTES
+from trio_stomp.store.journal.format import SEGMENT_HEADER_BYTES
 
 KIB = bytes(1024)
 

@@ -29,10 +29,9 @@ from trio_stomp.store import (
     StoreError,
     Turn,
 )
-from trio_stomp.store.disk._quarantine import Quarantine
-from trio_stomp.store.journal._replay import Replay, summarize
-from trio_stomp.store.journal._segment import Segment
-from trio_stomp.store.journal._shared import Shared
+from trio_stomp.store.disk import Quarantine
+from trio_stomp.store.journal import Segment, Shared, summarize
+from trio_stomp.store.journal._replay import Replay
 
 
 def write_journal(directory: str, turns: Sequence[Turn], segment_bytes: int = BIG) -> Disk:

@@ -11,13 +11,8 @@ from wsproto.connection import Connection, ConnectionState, ConnectionType
 from wsproto.events import BytesMessage, CloseConnection, Message, Ping, Pong, TextMessage
 
 from tests.support.hostile import MASK, close_body, ws
-from trio_stomp.transport.websocket._websocket import WebSocketClose, WebSocketCodec
-from trio_stomp.transport.websocket._websocket_frames import (
-    MAX_WHOLE_BYTES,
-    frame_header,
-    frame_message,
-    splice,
-)
+from trio_stomp.transport.websocket import WebSocketClose, WebSocketCodec, frame_message, splice
+from trio_stomp.transport.websocket._websocket_frames import MAX_WHOLE_BYTES, frame_header
 
 LIMIT = 1 << 20
 EDGES = [0, 1, 125, 126, 127, 8190, 8191, 8192, 65535, 65536]
