@@ -130,6 +130,8 @@ class Setup:
 
 def assemble(setup: Setup) -> Broker:
     """Return a core, made of complete parts."""
+    # ``Broker.use_policies`` keeps it up to date.
+    setup.memory.quota_percent = setup.policies.max_share_per_user
     return _Assembly(setup).broker
 
 
@@ -154,7 +156,6 @@ class _Assembly:
         if policies.wildcards == SEED:
             self.dialect = evolve(self.dialect, wildcards=SEED)
         self.boot = setup.boot if partition is None else partition.mark + setup.boot
-        self.memory.quota_percent = policies.max_share_per_user
         self.clients: dict[Client, None] = {}
         self.timers = Timers(self.wall)
         self.deferred = DeferredEvents(self.memory)
