@@ -25,11 +25,6 @@ QUESTIONS = "DIAG"
 """The destination as which the command DIAG is checked."""
 
 
-def _exists(_: Identity) -> bool:
-    """Return True: without a list of users, all exist."""
-    return True
-
-
 @define(eq=False, repr=False)
 class Authorizer:
     """Checks requests against the access rules. A client without ``rights`` may do everything.
@@ -48,6 +43,10 @@ class Authorizer:
     is_there: Callable[[str], bool]
     quotas: Quotas
     turns: Turns
+    is_known: Callable[[Identity], bool]
+    """Returns whether the credentials that proved an identity are still valid."""
+    exists: Callable[[Identity], bool]
+    """Returns whether a user still exists, as far as is known."""
     rules: AccessRules | None = None
     denied: int = 0
     revoked: int = 0
@@ -55,10 +54,6 @@ class Authorizer:
     changes: int = 0
     """The generation of rules and users, counted up at each change. It travels with what is judged
     outside the core, which is judged again here if there was a change meanwhile."""
-    is_known: Callable[[Identity], bool] = _exists
-    """Returns whether the credentials that proved an identity are still valid."""
-    exists: Callable[[Identity], bool] = _exists
-    """Returns whether a user still exists, as far as is known."""
     unjudged: dict[Client, None] = field(factory=dict)
     """Clients still to be checked after a change of the rules."""
     _judge: Callable[[Client], None] = noop

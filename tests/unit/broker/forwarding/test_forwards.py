@@ -8,6 +8,7 @@ from tests.support.core import Actor, run_of
 from tests.support.durable_fakes import DurableBench
 from tests.support.owners import ALICE, Q, enters, rules
 from trio_stomp.base import MemoryBudget, ProtocolError
+from trio_stomp.broker import Partition, Setup, assemble
 from trio_stomp.broker.forwarding import check_none
 from trio_stomp.store import PlaceState, StoreError
 
@@ -300,9 +301,14 @@ def test_a_broker_tells_what_others_have(core: DurableBench) -> None:
     assert core.broker.lacks(FAR)
     assert not core.broker.lacks(Q)
     assert core.broker.counts(FAR)
-    core.broker.subscriptions.is_copy = lambda names, _: FAR in names
-    assert not core.broker.counts([Q, FAR])
-    assert core.broker.counts([Q])
+    others = Partition("7_", lambda _: False, lambda names, _headers, _grammar, _book: FAR in names)
+    setup = Setup(
+        policies=core.policies, memory=core.memory, server=core.server, boot="b", partition=others
+    )
+    broker = assemble(setup)
+    assert not broker.counts([Q, FAR])
+    assert broker.counts([Q])
+    assert broker.publisher.temporary.begin_name(core.actor().client).startswith("7_")
 
 
 def test_a_send_to_several_brokers_waits_for_the_senders_earlier_messages() -> None:
