@@ -61,8 +61,15 @@ class ArrivalEffect:
 
     def withdraw(self, _now: float) -> None:
         """Implement ``Effect.withdraw``."""
-        self.queue.unexpect(len(self.bodies), self.size)
+        self.end()
         self.give_up()
+
+    def end(self) -> None:
+        """Record that they are no longer on their way."""
+        self.queue.unexpect(len(self.bodies), self.size)
+        is_spilling = not self.origin.is_stored
+        self.queue.spilling -= is_spilling
+        self.storage.spilling -= is_spilling
 
     @property
     def stored(self) -> int:
@@ -104,6 +111,9 @@ class Storage:
     """Drops old messages of a queue, by policy, for those that enter it."""
     lost: int = 0
     """Messages that could not be read back."""
+    spilling: int = 0
+    """Runs that are on their way to the store only to save memory or to keep the order, of all
+    queues. Nobody's next frames wait for these."""
     windows: Windows = field(init=False)
     """The messages that consumers examine in the store."""
     _reads: dict[Queue, list[int]] = field(factory=dict)
@@ -172,12 +182,12 @@ class Storage:
         queue.expect(len(bodies), size)
         self.memory.force_stored(arrival.stored, quota)
         queue.spilling += not origin.is_stored
+        self.spilling += not origin.is_stored
 
     def arrive(self, arrival: ArrivalEffect, now: float) -> None:
         """Put stored messages into their queue, or leave them in the store if memory is short."""
         queue, level, bodies = arrival.queue, arrival.level, arrival.bodies
-        queue.unexpect(len(bodies), arrival.size)
-        queue.spilling -= not arrival.origin.is_stored
+        arrival.end()
         stake = arrival.stake
         if queue.on_orphan is not None:
             arrival.give_up()

@@ -19,6 +19,7 @@ from trio_stomp.broker.delivery import (
     Subscription,
     Work,
 )
+from trio_stomp.broker.durability import Callback
 from trio_stomp.broker.headers import SubscribeOptions
 from trio_stomp.broker.names import Kind
 from trio_stomp.broker.queues import Consumer, QueueBook
@@ -86,7 +87,18 @@ class InitialDelivery:
     ) -> None:
         consumer = subscription.consumer
         if options.browser and isinstance(consumer, Consumer):
-            make = partial(self._browse, consumer, options)
+            storage, make = self.queues.storage, partial(self._browse, consumer, options)
+            begin = partial(self._add_browse, subscription, make)
+            if storage is not None and storage.spilling:
+                # It shows what its client has sent before, also what is on its way to the store.
+                storage.log.when_safe(Callback(None, begin, undo=begin))
+            else:
+                begin(now)
+
+    def _add_browse(
+        self, subscription: Subscription, make: Callable[[], Browse], now: float
+    ) -> None:
+        if subscription.consumer is not None:  # it has not ended meanwhile
             self.browses.add(subscription, make, now)
 
     def _browse(self, consumer: Consumer, options: SubscribeOptions) -> Browse:

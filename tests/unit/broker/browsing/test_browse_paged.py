@@ -71,6 +71,26 @@ def test_priorities_and_messages_in_memory_are_browsed_in_the_order_of_delivery(
     assert shown(browses(core).reads()) == ["high", "first", "middle", "now", "low", "end"]
 
 
+def test_a_browse_shows_messages_that_are_on_their_way_to_the_store() -> None:
+    core = filled("old", is_prompt=False)
+    actor, left = core.actor(), core.actor()
+    actor.sends(Q, "new")  # goes behind the old one, to the store
+    actor.subscribes(Q, "b", browser="true")
+    left.subscribes(Q, "b", browser="true")
+    left.unsubscribes("b")
+    assert actor.reads() == left.reads() == []
+    core.turn()
+    found: list[Received] = []
+    while not found or found[-1].get("browser") != "end":
+        for _ in range(3):  # the store reads faster than it writes
+            core.loads()
+            core.turn()
+        core.answers()
+        found += actor.reads()
+    assert shown(found) == ["old", "new", "end"]
+    assert left.reads() == []
+
+
 def test_pages_come_at_the_pace_of_the_connection() -> None:
     core = filled(*(str(number) * 1000 for number in range(8)), is_prompt=False)
     browser = browses(core)
