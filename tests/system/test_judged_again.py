@@ -30,7 +30,7 @@ from trio_stomp.web.management.requests import _stepwise
 TARGET, SOURCE, BODY = "/queue/target", "/queue/source", b"last"
 ALICE, ROOT = {"login": "alice", "passcode": "old"}, {"login": "root", "passcode": "root"}
 BASIC = ": ".join(basic("alice", "old"))
-MOVED = 2000
+MOVED = 10_000
 CHANGES = ("removed", "passcode", "right", "revoked")
 
 

@@ -5,7 +5,7 @@ Does not handle: sockets, tasks, clocks.
 """
 
 from trio_stomp.base import MemoryBudget as MemoryBudget
-from trio_stomp.broker._assembly import Partition as Partition
+from trio_stomp.broker._assembly import OtherPartitions as OtherPartitions
 from trio_stomp.broker._assembly import Setup as Setup
 from trio_stomp.broker._assembly import assemble as assemble
 from trio_stomp.broker._broker import Broker as Broker

@@ -9,7 +9,7 @@ from attrs import evolve, field, frozen
 
 from trio_stomp.base import MemoryBudget, noop
 from trio_stomp.broker._broker import Broker
-from trio_stomp.broker._configuration import Configuration
+from trio_stomp.broker._configuration import Configurator
 from trio_stomp.broker._deferred import DeferredEvents
 from trio_stomp.broker._diag_answers import DiagRequests
 from trio_stomp.broker._sessions import Sessions
@@ -72,7 +72,7 @@ def _all(_identity: "Identity") -> bool:
 
 
 @frozen
-class Partition:
+class OtherPartitions:
     """What the core of a partition knows of the others.
 
     Args:
@@ -125,7 +125,7 @@ class Setup:
     is_known: "Callable[[Identity], bool]" = _all
     warn: Callable[[str], None] = noop
     trace: Callable[[str], None] = noop
-    partition: Partition | None = None
+    partition: OtherPartitions | None = None
 
 
 def assemble(setup: Setup) -> Broker:
@@ -184,8 +184,8 @@ class _Assembly:
         self.queues.forget(destination)
 
     @cached_property
-    def configuration(self) -> Configuration:
-        return Configuration(self.policies, self.queues, self.streams)
+    def configuration(self) -> Configurator:
+        return Configurator(self.policies, self.queues, self.streams)
 
     @cached_property
     def duplicates(self) -> Duplicates:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from attrs import define, field
 
 from trio_stomp.base import CloseReason, Identity, MemoryBudget, RemoteError, noop
-from trio_stomp.broker._configuration import Configuration
+from trio_stomp.broker._configuration import Configurator
 from trio_stomp.broker._deferred import ROOM_S, DeferredEvents
 from trio_stomp.broker._ordering import SendOrder
 from trio_stomp.broker._receipts import Receipts
@@ -111,7 +111,7 @@ class Broker:
     deferred: DeferredEvents
     duplicates: Duplicates
     destinations: Destinations
-    configuration: Configuration
+    configuration: Configurator
     stale: StaleQueue
     fan_out: FanOut
     event_history: EventHistory

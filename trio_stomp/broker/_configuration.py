@@ -19,7 +19,7 @@ STEP = 8
 
 
 @define(eq=False, repr=False)
-class Configuration:
+class Configurator:
     """Applies policies and options to destinations.
 
     Args:

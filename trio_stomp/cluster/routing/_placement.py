@@ -11,7 +11,7 @@ from zlib import crc32
 from attrs import define, evolve, field
 
 from trio_stomp.base import OptionError, ProtocolError
-from trio_stomp.broker import Broker, Partition, PolicyBook, Setup, assemble
+from trio_stomp.broker import Broker, OtherPartitions, PolicyBook, Setup, assemble
 from trio_stomp.broker.names import (
     DIAG_STREAM,
     EXPLAIN,
@@ -58,7 +58,9 @@ def make_core(placement: "Placement", partition: int, setup: Setup) -> Broker:
     def is_copy(names: Sequence[str], headers: Headers, grammar: str, book: PolicyBook) -> bool:
         return placement.holders(names, grammar, book, headers)[0] != partition
 
-    others = Partition(mark(partition), lambda name: placement.lacks(partition, name), is_copy)
+    others = OtherPartitions(
+        mark(partition), lambda name: placement.lacks(partition, name), is_copy
+    )
     return assemble(evolve(setup, partition=others))
 
 
@@ -86,7 +88,7 @@ class Placement:
     partitions: int
     colocate: str = ""
     _groups: Sequence[tuple[int, Sequence[Pattern | str]]] = field(init=False)
-    """Partition and patterns of each group."""
+    """OtherPartitions and patterns of each group."""
 
     def __attrs_post_init__(self) -> None:
         groups = (

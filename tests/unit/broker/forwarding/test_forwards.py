@@ -8,7 +8,7 @@ from tests.support.core import Actor, run_of
 from tests.support.durable_fakes import DurableBench
 from tests.support.owners import ALICE, Q, enters, rules
 from trio_stomp.base import MemoryBudget, ProtocolError
-from trio_stomp.broker import Partition, Setup, assemble
+from trio_stomp.broker import OtherPartitions, Setup, assemble
 from trio_stomp.broker.forwarding import check_none
 from trio_stomp.store import PlaceState, StoreError
 
@@ -301,7 +301,9 @@ def test_a_broker_tells_what_others_have(core: DurableBench) -> None:
     assert core.broker.lacks(FAR)
     assert not core.broker.lacks(Q)
     assert core.broker.counts(FAR)
-    others = Partition("7_", lambda _: False, lambda names, _headers, _grammar, _book: FAR in names)
+    others = OtherPartitions(
+        "7_", lambda _: False, lambda names, _headers, _grammar, _book: FAR in names
+    )
     setup = Setup(
         policies=core.policies, memory=core.memory, server=core.server, boot="b", partition=others
     )
