@@ -10,9 +10,12 @@ from trio_stomp.broker.delivery._delivery import BINDING_S as BINDING_S
 from trio_stomp.broker.delivery._delivery import NEVER as NEVER
 from trio_stomp.broker.delivery._delivery import PLAIN_S as PLAIN_S
 from trio_stomp.broker.delivery._delivery import STALE_GENERATION as STALE_GENERATION
+from trio_stomp.broker.delivery._delivery import UNWRITTEN as UNWRITTEN
 from trio_stomp.broker.delivery._delivery import Delivery as Delivery
 from trio_stomp.broker.delivery._delivery import Destination as Destination
 from trio_stomp.broker.delivery._delivery import Publication as Publication
+from trio_stomp.broker.delivery._delivery import Seen as Seen
+from trio_stomp.broker.delivery._delivery import SeenId as SeenId
 from trio_stomp.broker.delivery._event_history import DeliveryReason as DeliveryReason
 from trio_stomp.broker.delivery._event_history import EventHistory as EventHistory
 from trio_stomp.broker.delivery._event_history import LossReason as LossReason
@@ -43,9 +46,6 @@ from trio_stomp.broker.delivery._ports import Census as Census
 from trio_stomp.broker.delivery._ports import Guest as Guest
 from trio_stomp.broker.delivery._ports import NullOutbox as NullOutbox
 from trio_stomp.broker.delivery._ports import TakesCensus as TakesCensus
-from trio_stomp.broker.delivery._seen import UNWRITTEN as UNWRITTEN
-from trio_stomp.broker.delivery._seen import Seen as Seen
-from trio_stomp.broker.delivery._seen import SeenId as SeenId
 from trio_stomp.broker.delivery._subscription import AnyBinding as AnyBinding
 from trio_stomp.broker.delivery._subscription import Client as Client
 from trio_stomp.broker.delivery._subscription import Give as Give

@@ -5,9 +5,9 @@ from typing import TYPE_CHECKING
 
 from attrs import define, field
 
+from trio_stomp.base import Quota
 from trio_stomp.broker.delivery._above import AnyConsumer, AnyQueue
 from trio_stomp.broker.delivery._histogram import Histogram
-from trio_stomp.broker.delivery._seen import Seen
 from trio_stomp.broker.delivery._wall_time import DayEnd
 from trio_stomp.broker.names import Kind
 from trio_stomp.frames import Head
@@ -15,9 +15,32 @@ from trio_stomp.frames import Head
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from trio_stomp.base import Quota, Stake
+    from trio_stomp.base import Stake
     from trio_stomp.broker.delivery._subscription import AnyBinding, Client, Member, Subscription
     from trio_stomp.broker.headers import SendOptions
+
+UNWRITTEN = -1
+
+
+@define(eq=False, repr=False)
+class SeenId:
+    """The record of an id for duplicate detection.
+
+    Args:
+      commit: The commit number of its message.
+      stored: The id of this record in the store; 0 = it is not stored, UNWRITTEN = the log gets it
+        at the end of the turn.
+      quota: The quota charged for this record.
+    """
+
+    commit: int = 0
+    stored: int = 0
+    quota: Quota | None = None
+
+
+Seen = OrderedDict[str, SeenId]
+"""The ids of a destination, oldest first."""
+
 
 NEVER = float("inf")
 """The expiry time of a message without a TTL."""

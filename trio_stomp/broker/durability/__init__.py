@@ -13,4 +13,4 @@ from trio_stomp.broker.durability._ledger import storage_error as storage_error
 from trio_stomp.broker.durability._log import IDENTITY as IDENTITY
 from trio_stomp.broker.durability._log import SOON_S as SOON_S
 from trio_stomp.broker.durability._log import Log as Log
-from trio_stomp.broker.durability._store_read import StoreRead as StoreRead
+from trio_stomp.broker.durability._log import StoreRead as StoreRead

@@ -6,14 +6,13 @@ commit number. Without a store there is no log, and nothing waits.
 """
 
 from collections import deque
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from attrs import define, field
 
 from trio_stomp.broker.delivery import Turns
-from trio_stomp.broker.durability._failed import Failed
 from trio_stomp.broker.durability._ledger import (
     LAZY_S,
     AtomicGroup,
@@ -25,14 +24,65 @@ from trio_stomp.broker.durability._ledger import (
     WrittenAgain,
     storage_error,
 )
-from trio_stomp.broker.durability._store_read import StoreRead
 from trio_stomp.broker.headers import SendOutcome
 from trio_stomp.store import Append, Begin, Forget, Keep, Put, Record, Turn
 
 if TYPE_CHECKING:
     from trio_stomp.base import CloseReason
     from trio_stomp.broker.delivery import Client
-    from trio_stomp.store import Recovered
+    from trio_stomp.store import Recovered, Store
+
+PREFIX = "failed:"
+"""Prefix of these settings."""
+MAX_FAILED = 10_000
+"""Limit of counts. Above it, the oldest is forgotten and its message counts from 0 again."""
+
+
+@define(eq=False, repr=False)
+class Failed:
+    """The counts of failed deliveries, by message id."""
+
+    counts: dict[int, int] = field(factory=dict)
+
+    def restore(self, settings: Mapping[str, str]) -> None:
+        """Restore the counts from the store's settings."""
+        for key, text in settings.items():
+            digits = key.removeprefix(PREFIX)
+            if digits != key and digits.isdecimal() and text.isdecimal():
+                self.counts[int(digits)] = int(text)
+
+    def note(self, id: int, count: int) -> Iterator[Keep | Forget]:
+        """Set a count, and yield the records for the store."""
+        counts = self.counts
+        if id not in counts and len(counts) >= MAX_FAILED:
+            oldest = next(iter(counts))
+            del counts[oldest]
+            yield Forget(f"{PREFIX}{oldest}")
+        counts[id] = count
+        yield Keep(f"{PREFIX}{id}", f"{count}")
+
+    def forget(self, ids: Sequence[int]) -> Iterator[Forget]:
+        """Forget the counts of finished messages, and yield the records for the store."""
+        for id in ids:
+            if self.counts.pop(id, None) is not None:
+                yield Forget(f"{PREFIX}{id}")
+
+
+@define(eq=False, repr=False)
+class StoreRead:
+    """A request to read from the store.
+
+    Args:
+      read: Reads up to ``max_bytes``, in a thread.
+      max_bytes: The limit of the read.
+      take: Called with the result and the time, in a turn. None = the read failed and may be
+        repeated.
+    """
+
+    read: Callable[["Store", int], Any]
+    max_bytes: int
+    take: Callable[[Any, float], None]
+
 
 MAX_PENDING_BYTES = 32 * 1024 * 1024
 """Limit of records on their way to the store. Above it, senders of durable messages wait."""

@@ -4,9 +4,6 @@ Handles: dialects, options, schedules, forged headers, RECEIPT headers, ERROR fr
 Does not handle: carrying out the requests.
 """
 
-from trio_stomp.broker.headers._blame import add_origin as add_origin
-from trio_stomp.broker.headers._blame import excerpt_of as excerpt_of
-from trio_stomp.broker.headers._blame import receipt_of as receipt_of
 from trio_stomp.broker.headers._dialect import ARTEMIS as ARTEMIS
 from trio_stomp.broker.headers._dialect import DSUB as DSUB
 from trio_stomp.broker.headers._dialect import NATIVE as NATIVE
@@ -14,19 +11,22 @@ from trio_stomp.broker.headers._dialect import Dialect as Dialect
 from trio_stomp.broker.headers._dialect import dialect as dialect
 from trio_stomp.broker.headers._dialect import resolve as resolve
 from trio_stomp.broker.headers._dialect import routing_of as routing_of
+from trio_stomp.broker.headers._error_frame import add_origin as add_origin
 from trio_stomp.broker.headers._error_frame import error_frame as error_frame
+from trio_stomp.broker.headers._error_frame import excerpt_of as excerpt_of
 from trio_stomp.broker.headers._error_frame import internal_error as internal_error
 from trio_stomp.broker.headers._error_frame import quote as quote
-from trio_stomp.broker.headers._forged_headers import STREAMS as STREAMS
-from trio_stomp.broker.headers._forged_headers import without_claims as without_claims
-from trio_stomp.broker.headers._forged_headers import without_places as without_places
+from trio_stomp.broker.headers._error_frame import receipt_of as receipt_of
 from trio_stomp.broker.headers._owner import owner_line as owner_line
 from trio_stomp.broker.headers._owner import split_owner as split_owner
 from trio_stomp.broker.headers._plan import ELSEWHERE as ELSEWHERE
+from trio_stomp.broker.headers._plan import STREAMS as STREAMS
 from trio_stomp.broker.headers._plan import TEMPORARY as TEMPORARY
 from trio_stomp.broker.headers._plan import SendPlan as SendPlan
 from trio_stomp.broker.headers._plan import make_plan as make_plan
 from trio_stomp.broker.headers._plan import rename_head as rename_head
+from trio_stomp.broker.headers._plan import without_claims as without_claims
+from trio_stomp.broker.headers._plan import without_places as without_places
 from trio_stomp.broker.headers._schedule import ACTION as ACTION
 from trio_stomp.broker.headers._schedule import LAST_MS as LAST_MS
 from trio_stomp.broker.headers._schedule import MAX_NUMBER as MAX_NUMBER

@@ -27,17 +27,133 @@ from trio_stomp.broker.headers import (
     resolve,
     routing_of,
 )
-from trio_stomp.broker.names import Kind, base36, compile_pattern
+from trio_stomp.broker.names import Kind, base36, classify, compile_pattern
 from trio_stomp.broker.queues import AUTO, STEP, Acknowledger, Consumer, QueueBook
-from trio_stomp.broker.routing import BrokerEvents, Destinations, FanOut
+from trio_stomp.broker.routing import (
+    BrokerEvents,
+    Destinations,
+    FanOut,
+    hold_selector,
+    no_memory_for,
+    release_selector,
+    subscription_cost,
+)
 from trio_stomp.broker.selectors import SelectorCompiler
 from trio_stomp.broker.sending import Temporary
-from trio_stomp.broker.streams import Streams
-from trio_stomp.broker.subscribing._kinds import charge, kind_of, refund, stream_of
-from trio_stomp.broker.subscribing._reply_queues import needed, replaced, with_id
+from trio_stomp.broker.streams import Streams, stream_name
 from trio_stomp.broker.topics import Binding, Bindings, InitialDelivery, is_shared
 from trio_stomp.frames import Headers, encode_receipt, subscription_prefix
 from trio_stomp.protocol import DURABLE_NAMES, Subscribed
+
+
+def needed(client: Client, private: str, public: str) -> Subscribed | None:
+    """Return the SUBSCRIBE that gives a client its reply queue, or None if it has one.
+
+    Args:
+      client: The subscriber.
+      private: The queue's name for the client, and the subscription's id.
+      public: The queue's name for other clients.
+    """
+    named = (name for each in client.subscriptions.values() for name, _ in each.targets)
+    if public in named or private in client.subscriptions:
+        return None
+    return Subscribed(private, private, AUTO, (("destination", private),), None)
+
+
+def with_id(client: Client, key: str) -> Subscription | None:
+    """Return the automatic subscription with an id, or None. A SUBSCRIBE may reuse its id."""
+    made = client.subscriptions.get(key)
+    is_automatic = made is not None and key in client.temporary and made.destination == key
+    return made if is_automatic else None
+
+
+def replaced(client: Client, targets: Sequence[Target]) -> list[Subscription]:
+    """Return the automatic subscriptions that an explicit SUBSCRIBE to ``targets`` replaces."""
+    names = {name for name, _ in targets}
+    made = (
+        client.subscriptions.get(private)
+        for private, public in client.temporary.items()
+        if public in names
+    )
+    return [each for each in made if each is not None and each.id == each.key]
+
+
+def kind_of(targets: Sequence[Target]) -> Kind:
+    """Return the kind of destinations that a SUBSCRIBE names.
+
+    Raises:
+      ProtocolError: it names queues together with other kinds.
+    """
+    kinds = {classify(name) for name, _ in targets}
+    if Kind.QUEUE in kinds and len(kinds) > 1:
+        raise ProtocolError(
+            "mixed-destinations",
+            "a composite SUBSCRIBE names queues and topics together; use two subscriptions",
+        )
+    for kind in (Kind.QUEUE, Kind.STREAM):
+        if kind in kinds:
+            return kind
+    return classify(targets[0][0])
+
+
+def stream_of(
+    destination: str, targets: Sequence[Target], options: SubscribeOptions, *, is_durable: bool
+) -> str:
+    """Return the name of the stream that a SUBSCRIBE reads.
+
+    Args:
+      destination: The destination header, for error texts.
+      targets: The destinations it names.
+      options: The options.
+      is_durable: It names a durable subscription.
+
+    Raises:
+      ProtocolError: it names several streams, or has options that streams do not support.
+    """
+    if options.selector or options.no_local or options.browser or is_durable:
+        raise ProtocolError(
+            "unsupported",
+            f"destination:{destination[:80]} is read as a stream, by offset: leave out "
+            "selector, no-local, browser and the name of a durable subscription",
+            reason=CloseReason.UNSUPPORTED,
+        )
+    name, pattern = targets[0]
+    if len(targets) > 1 or pattern is not None:
+        raise ProtocolError(
+            "invalid-destination",
+            f"destination:{destination[:80]} names several streams; a subscription reads one",
+        )
+    return name if classify(name) is Kind.STREAM else stream_name(name)
+
+
+def charge(
+    memory: MemoryBudget,
+    subscription: Subscription,
+    kind: Kind,
+    ack: str,
+    options: SubscribeOptions,
+) -> None:
+    """Charge a subscription's memory until it ends.
+
+    Raises:
+      ProtocolError: there is not enough memory.
+    """
+    ack = options.shared or ack  # its messages wait in a queue, too
+    cost = subscription_cost(subscription, kind, ack, is_durable=bool(options.durable))
+    selector, quota = subscription.selector, subscription.quota
+    if memory.take_table(cost, quota):
+        if selector is None or hold_selector(memory, selector, quota):
+            subscription.cost = cost
+            return
+        memory.give_table(cost, quota)
+    raise no_memory_for(memory, subscription)
+
+
+def refund(memory: MemoryBudget, subscription: Subscription) -> None:
+    """Refund the memory of a subscription that ends."""
+    memory.give_table(subscription.cost, subscription.quota)
+    if subscription.selector is not None:
+        release_selector(memory, subscription.selector)
 
 
 @define(eq=False, repr=False)

@@ -10,7 +10,6 @@ from collections.abc import Iterator, Sequence
 from itertools import islice
 from math import inf
 from operator import attrgetter
-from typing import Protocol
 
 import trio
 from attrs import define, field
@@ -45,12 +44,6 @@ STEP = 32
 """Names that are looked up in one step, and runs that expire in one piece of work."""
 
 
-class AnyClaim(Protocol):
-    """The part of ``Claim`` that the stale queue uses."""
-
-    is_over: bool
-
-
 @define(eq=False, repr=False)
 class ParkedRun:
     """Parked messages with one header block."""
@@ -79,15 +72,15 @@ class ParkedDestination:
     """The quota charged for the overhead: that of the first run."""
     sender: "trio.MemorySendChannel[ParkedRun] | None" = None
     receiver: "trio.MemoryReceiveChannel[ParkedRun] | None" = None
-    _claim: AnyClaim | None = None
+    _claim: "Claim | None" = None
 
     @property
-    def claim(self) -> AnyClaim | None:
+    def claim(self) -> "Claim | None":
         """The claim that reserves these messages for one subscription, or None."""
         return None if self._claim is None or self._claim.is_over else self._claim
 
     @claim.setter
-    def claim(self, claim: AnyClaim) -> None:
+    def claim(self, claim: "Claim") -> None:
         self._claim = claim
 
     def append(self, run: ParkedRun, capacity: int) -> None:
@@ -391,3 +384,48 @@ def _cost(publication: Publication) -> int:
     return (
         head_cost(publication.head) + sum(map(len, bodies)) + MESSAGE_OVERHEAD_BYTES * len(bodies)
     )
+
+
+@define(eq=False, repr=False)
+class Claim:
+    """Reserves parked messages for one subscription.
+
+    They leave the stale queue only as fast as the subscription takes them. Until then they may
+    expire.
+    """
+
+    stale: StaleQueue
+    is_over: bool = False
+    """Whether other subscriptions may claim the rest."""
+    _parked: list[tuple[int, ParkedDestination]] = field(factory=list)
+    """A heap of the destinations, by the number of their first run: the oldest one on top."""
+
+    def gather(self, targets: Sequence[Target]) -> Work:
+        """Claim the parked messages at ``targets`` that no other subscription has claimed."""
+        for name, pattern in targets:
+            for parked in self.stale.matching(name, pattern):
+                if parked is not None and parked.claim is None:
+                    parked.claim = self
+                    heapq.heappush(self._parked, (parked.first.number, parked))
+                yield
+
+    @property
+    def is_empty(self) -> bool:
+        """Return whether nothing is left."""
+        return not self._parked
+
+    def next_run(self, now: float) -> ParkedRun | None:
+        """Remove and return the oldest run, or return None if it has expired."""
+        number, parked = heapq.heappop(self._parked)
+        run = None
+        if self.stale.refresh(parked, now) and parked.first.number == number:
+            run = self.stale.take(parked)
+        # If the first run has expired, another destination's may be older now.
+        if self.stale.holds(parked):
+            heapq.heappush(self._parked, (parked.first.number, parked))
+        return run
+
+    def end(self) -> None:
+        """Release the rest for other subscriptions."""
+        self.is_over = True
+        self._parked.clear()

@@ -6,8 +6,8 @@ from tests.support.core import Bench, bench, numbered
 from tests.support.durable_fakes import DurableBench
 from trio_stomp.base import CloseReason
 from trio_stomp.broker import DestinationPolicy
-from trio_stomp.broker.durability import _failed
-from trio_stomp.broker.durability._failed import Failed
+from trio_stomp.broker.durability import _log
+from trio_stomp.broker.durability._log import Failed
 from trio_stomp.store import Forget, Keep
 
 Q, DEAD = "/queue/q", "/queue/DLQ.q"
@@ -176,7 +176,7 @@ def test_a_transaction_that_fails_takes_no_failure_with_it() -> None:
 
 
 def test_number_of_remembered_failures_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(_failed, "MAX_FAILED", 2)
+    monkeypatch.setattr(_log, "MAX_FAILED", 2)
     failed = Failed()
     assert list(failed.note(1, 1)) == [Keep("failed:1", "1")]
     assert list(failed.note(2, 1)) == [Keep("failed:2", "1")]

@@ -16,7 +16,6 @@ from trio_stomp.broker import (
 )
 from trio_stomp.broker.names import Kind, compile_pattern, matches
 from trio_stomp.broker.topics import StaleQueue
-from trio_stomp.broker.topics._claim import Claim
 from trio_stomp.broker.topics._stale import (
     CHANNEL_OVERHEAD_BYTES,
     DESTINATION_OVERHEAD_BYTES,
@@ -24,6 +23,7 @@ from trio_stomp.broker.topics._stale import (
     MAX_SWEPT,
     MESSAGE_OVERHEAD_BYTES,
     STEP,
+    Claim,
 )
 from trio_stomp.frames import Head
 
