@@ -1,12 +1,14 @@
 """Hand-out of a queue's messages to the ready consumers, round-robin."""
 
+from bisect import bisect_right
+from itertools import islice
 from operator import attrgetter
 from typing import TYPE_CHECKING
 
 from attrs import define, field
 
 from trio_stomp.base import BrokenInvariant
-from trio_stomp.broker.delivery import NEVER, Work
+from trio_stomp.broker.delivery import NEVER, Publication, Work
 from trio_stomp.broker.queues._message import LEVELS, Message, Paged
 from trio_stomp.broker.queues._scan_positions import ScanPositions
 
@@ -14,8 +16,6 @@ if TYPE_CHECKING:
     from trio_stomp.broker.queues._consumer import Consumer
     from trio_stomp.broker.queues._queue import Queue
 
-FEW = 4
-"""Fewer messages than this are handed out faster one by one."""
 MOST = 1024
 """Limit of messages in one step, about 2 ms."""
 MOST_CONSUMERS = 256
@@ -32,8 +32,6 @@ REST_S, SWEPT = 1.0, 10_000
 memory for which it grows by the same."""
 MOST_EXPIRED = 64
 """Limit of messages that expire in one step."""
-CUT_SHORT = -2
-"""Result of a step: it ended before its messages or its consumers did."""
 GONE, PASSED, CUT = 0, 1, 2
 """Results of an offer: the message left the queue; it stays; the time ran out."""
 _number = attrgetter("number")
@@ -45,35 +43,29 @@ CONSUMERS_A_WEIGHT = 8
 """Consumers that a scan skips for 1 unit of work."""
 
 
-def some_ready(queue: "Queue", active: "list[Consumer]", beneath: float) -> "list[Consumer]":
-    """Return the next ready consumers of very many, of one priority, in round-robin order.
-
-    Args:
-      queue: Their queue.
-      active: All consumers, the highest priority first.
-      beneath: Return only consumers of a lower priority than this.
+def next_ready(queue: "Queue", beneath: float) -> "list[Consumer]":
+    """Return the ready consumers of the highest priority below ``beneath``, in their turn.
 
     Returns:
-      At most ``MOST_CONSUMERS`` + 1 consumers.
+      All that may search for messages. Of those without selectors ``MOST_CONSUMERS`` + 1 are
+      enough.
     """
-    found: list[Consumer] = []
-    size = len(active)
-    start = active.index(queue.last_served) + 1 if queue.last_served is not None else 0
-    highest: int | None = None
-    for index in range(start, start + size):
-        consumer = active[index % size]
-        level = consumer.options.priority
-        if highest is not None and level < highest:
-            continue
-        if level < beneath and consumer.is_ready:
-            if level != highest:
-                found.clear()
-                highest = level
-            if queue.may_serve(consumer):
-                found.append(consumer)
-                if len(found) > MOST_CONSUMERS and level == active[0].options.priority:
-                    break
-    return found
+    active = queue.active
+    for consumer in active:
+        if consumer.options.priority < beneath and consumer.is_ready:
+            break
+    else:
+        return []
+    level, first, stop = consumer.options.priority, active.index(consumer), len(active)
+    if active[-1].options.priority < level:
+        stop = bisect_right(active, -level, first, key=lambda each: -each.options.priority)
+    peers = active[first:stop]
+    if queue.last_served in peers:
+        start = peers.index(queue.last_served) + 1
+        peers = peers[start:] + peers[:start]
+    most = len(peers) if queue.has_selectors else MOST_CONSUMERS + 1
+    ready = (each for each in peers if each is consumer or each.is_ready)
+    return list(islice(filter(queue.may_serve, ready), most))
 
 
 def hand_out(
@@ -94,22 +86,37 @@ def hand_out(
       Whether the time ran out before all were offered.
     """
     most = MOST if len(ready) <= MOST_CONSUMERS else MOST_CONSUMERS
-    if not queue.has_selectors:
-        while most and ready:
-            count = _deal(queue, ready, now, served, most)
-            if not count:
-                break
-            most -= count
-    if not (ready and most and (queue.waiting.count or queue.window)):
+    room, expired = MOST_BYTES, 0
+    is_open = queue.has_selectors  # some may not get what comes next
+    while not is_open and ready and most and room > 0:
+        messages = queue.waiting.next(most)
+        if plain := _plain_ones(messages, now):
+            count, size = _deal(queue, ready, messages[:plain], served, room)
+            most, room = most - count, room - size
+        elif not messages or messages[0].group:
+            is_open = bool(messages or queue.groups.owners)
+            break
+        elif expired == MOST_EXPIRED:
+            return True
+        else:
+            expired += 1
+            queue.waiting.take_next(1)
+            queue.expire(messages[0], now)
+    if not (is_open and ready and most and room > 0 and (queue.waiting.count or queue.window)):
         return False
-    index = 0
-    if not queue.has_selectors and not queue.groups.owners:
-        index = _hand_out_singly(queue, ready, now, served, most)
-        if index < 0:
-            return index == CUT_SHORT
-    return FilteredMessages(
-        queue, ready=ready, now=now, served=served, most=most, index=index
-    ).run()
+    return FilteredMessages(queue, ready=ready, now=now, served=served, most=most, room=room).run()
+
+
+def _plain_ones(messages: list[Message], now: float) -> int:
+    """Return how many messages at the beginning are of no group and have not expired."""
+    last: Publication | None = None
+    for count, message in enumerate(messages):
+        origin = message.publication
+        if origin is not last:
+            if origin.group or (origin.expires_at <= now and origin.is_over(now)):
+                return count
+            last = origin
+    return len(messages)
 
 
 def serve(queue: "Queue", ready: "list[Consumer]", now: float) -> tuple[bool, bool]:
@@ -164,100 +171,57 @@ def _take_back(queue: "Queue", served: "dict[Consumer, list[Message]]") -> None:
 def _deal(
     queue: "Queue",
     ready: "list[Consumer]",
-    now: float,
+    messages: list[Message],
     served: "dict[Consumer, list[Message]]",
-    bound: int,
-) -> int:
-    """Hand out unfiltered messages in whole rounds of the consumers.
+    room: int,
+) -> tuple[int, int]:
+    """Hand out the next messages in rounds of the consumers, as many as all have credit for.
 
-    The result is the same as one by one, at a third of the cost.
+    The result is the same as one by one, at a third of the cost. Afterwards the first in ``ready``
+    comes next.
+
+    Args:
+      queue: The queue.
+      ready: The consumers with credit, in their turn.
+      messages: What comes next in the queue, one or more.
+      served: Gets the messages of each consumer.
+      room: Limit of bytes. The last message may exceed it.
 
     Returns:
-      The number of messages; 0 = not possible here.
+      The number of messages and the bytes of their bodies.
     """
-    waiting = queue.waiting
-    first = waiting.next_fresh
-    if first is None:
-        return 0
-    size = len(first.body)
-    most = min([consumer.room_for(size) for consumer in ready]) * len(ready)
-    if most > bound:  # keep whole rounds, or part of one if there are many consumers
-        most = bound - bound % len(ready) or bound
-    if min(most, waiting.count) < FEW:
-        return 0
-    messages = waiting.take_fresh(most)
-    kinds = {message.publication for message in messages}
-    parts = [(each, messages[index :: len(ready)]) for index, each in enumerate(ready)]
-    is_plain = all(
-        not kind.group and (kind.expires_at > now or not kind.is_over(now)) for kind in kinds
-    )
-    if not is_plain or not _fits(parts):
-        waiting.restore_fresh(messages)
-        return 0
-    queue.last_served = ready[(len(messages) - 1) % len(ready)]
+    rounds = min([consumer.room_for(len(messages[0].body)) for consumer in ready])
+    count = min(len(messages), max(1, rounds) * len(ready))
+    while (size := _fitting(ready, messages[:count], room)) < 0:
+        count //= 2
+    queue.waiting.take_next(count)
+    consumers, turn = ready.copy(), count % len(ready)
+    queue.last_served = consumers[turn - 1]
     ready.clear()
-    for consumer, part in parts:
+    for index in (*range(turn, len(consumers)), *range(turn)):
+        consumer, part = consumers[index], messages[index : count : len(consumers)]
         if part:
             served.setdefault(consumer, []).extend(part)
-        if consumer.charge(part):
+        if not part or consumer.charge(part):
             ready.append(consumer)
-    return len(messages)
+    return count, size
 
 
-def _fits(parts: "list[tuple[Consumer, list[Message]]]") -> bool:
-    """Return whether each consumer has credit for its part, and all fit in a step."""
-    size = 0
-    for consumer, part in parts:
-        cost = consumer.cost_of(part)
-        if cost > consumer.bytes_left:
-            return False
-        size += cost
-    return size <= MOST_BYTES
+def _fitting(ready: "list[Consumer]", messages: list[Message], room: int) -> int:
+    """Return the bytes of messages that can be dealt, or -1 if they must be fewer.
 
-
-def _hand_out_singly(
-    queue: "Queue",
-    ready: "list[Consumer]",
-    now: float,
-    served: "dict[Consumer, list[Message]]",
-    most: int,
-) -> int:
-    """Hand out message by message, checking each for expiry.
-
-    Returns:
-      If a message belongs to a group, it stays, and this is the index in ``ready`` of the next
-      consumer; CUT_SHORT if many messages had expired; otherwise -1.
+    A consumer's last message may exceed its credit, and the last of all the ``room``.
     """
-    index, room, expired = 0, MOST_BYTES, 0
-    while ready and most and room > 0:
-        message = queue.waiting.pop()
-        if message is None:
-            break
-        publication = message.publication
-        if publication.expires_at <= now and publication.is_over(now):
-            queue.expire(message, now)
-            expired += 1
-            if expired == MOST_EXPIRED:
-                return CUT_SHORT
-            continue
-        if publication.group:
-            queue.waiting.give_back(message)
-            return index
-        if index >= len(ready):
-            index = 0
-        most -= 1
-        room -= len(message.body)
-        consumer = queue.last_served = ready[index]
-        if consumer.charge([message]):
-            index += 1
-        else:
-            del ready[index]
-        messages = served.get(consumer)
-        if messages is None:
-            served[consumer] = [message]
-        else:
-            messages.append(message)
-    return -1
+    size = sum([len(message.body) for message in messages])
+    if len(messages) == 1:
+        return size
+    if size > room:
+        return -1
+    if len(messages) > len(ready):
+        for index, consumer in enumerate(ready):
+            if consumer.cost_of(messages[index :: len(ready)]) > consumer.bytes_left:
+                return -1
+    return size
 
 
 def losing_passed(queue: "Queue", passed: ScanPositions, now: float) -> Work:
@@ -290,7 +254,7 @@ class FilteredMessages:
       ready: The consumers with credit, of one priority, in order. Emptied as credit runs out.
       served: The messages of each consumer in this step.
       most: The limit of messages.
-      index: The index in ``ready`` of the next consumer.
+      room: The limit of bytes. The last message may exceed it.
     """
 
     queue: "Queue"
@@ -298,10 +262,11 @@ class FilteredMessages:
     now: float
     served: "dict[Consumer, list[Message]]"
     most: int
-    index: int
-    room: int = MOST_BYTES
+    room: int
     is_cut: bool = False
     """The time is up."""
+    _index: int = 0
+    """The index in ``ready`` of the next consumer."""
     _weight: int = 0
     _passed: ScanPositions = field(init=False)
     _starts: "dict[Consumer, int]" = field(factory=dict)
@@ -392,7 +357,7 @@ class FilteredMessages:
         ahead = [each for each in self.ready if self._starts[each] < paged.last]
         for each in ahead:
             self.ready.remove(each)
-            self.index = 0
+            self._index = 0
         if ahead and self.queue.sought is None:
             starts = (max(self._starts[each], paged.after) for each in ahead)
             self.queue.sought = level, self._passed.in_turn(level, starts)[0]
@@ -435,10 +400,10 @@ class FilteredMessages:
         self.most -= 1
         self.room -= len(message.body)
         if consumer.charge([message]):
-            self.index = chosen + 1
+            self._index = chosen + 1
             return True
         del self.ready[chosen]
-        self.index = chosen
+        self._index = chosen
         return False
 
     def _choose(self, message: Message, level: int) -> int:
@@ -462,7 +427,7 @@ class FilteredMessages:
             return ready.index(owner) if is_here and owner.wants(message) else -1
         self._weight += CHECK_WEIGHT + len(ready) // CONSUMERS_A_WEIGHT
         for offset in range(len(ready)):
-            chosen = (self.index + offset) % len(ready)
+            chosen = (self._index + offset) % len(ready)
             consumer = ready[chosen]
             if not start <= starts[consumer] < number:
                 continue
@@ -474,7 +439,7 @@ class FilteredMessages:
             self._weight += CHECK_WEIGHT + (len(selector.text) if selector is not None else 0)
             if self._look_at_clock():
                 for each in range(offset + 1):
-                    passed = ready[(self.index + each) % len(ready)]
+                    passed = ready[(self._index + each) % len(ready)]
                     if start <= starts[passed] < number:
                         self._passed.note(level, passed, number)
                 return -1

@@ -252,45 +252,42 @@ class Waiting:
 
     def pop(self) -> Message | None:
         """Remove and return the first message, or None if there is none in memory."""
+        if not (first := self.next(1)):
+            return None
+        self.take_next(1)
+        return first[0]
+
+    def next(self, most: int) -> list[Message]:
+        """Return up to ``most`` messages of one level that come next, in order.
+
+        Returns:
+          [] if there are none, or the next ones are in the store only.
+        """
         while self._occupied:
             priority = self._occupied.bit_length() - 1
             level = self._levels[priority]
             if level is not None:  # pragma: no branch (an occupied level exists)
                 if level.returned.pieces:
-                    self.count -= 1
-                    if level.fresh and level.fresh[0].number < level.returned.first.number:
-                        return level.fresh.popleft()  # a later message was taken and returned
-                    return level.returned.pop()
+                    return self.behind(priority, 0, most)
                 if level.fresh:
-                    self.count -= 1
-                    return level.fresh.popleft()
+                    return list(islice(level.fresh, most))
                 if level.paged is not None:
-                    return None  # they come next, when loaded
+                    return []  # they come next, when loaded
                 if priority != PRIORITY_DEFAULT:
                     self._levels[priority] = None  # ten empty levels take more memory than a queue
             self._occupied &= ~(1 << priority)
-        return None
+        return []
 
-    @property
-    def next_fresh(self) -> Message | None:
-        """Return the next message, or None if messages of its level were returned."""
-        level = self._levels[self._occupied.bit_length() - 1] if self._occupied else None
-        if level is None or not level.fresh or level.returned.pieces:
-            return None
-        return level.fresh[0]
-
-    def take_fresh(self, most: int) -> list[Message]:
-        """Remove and return up to ``most`` messages from ``next_fresh`` on."""
+    def take_next(self, count: int) -> None:
+        """Remove the first ``count`` messages of what ``next`` returned."""
         level = self._level(self._occupied.bit_length() - 1)
-        take = level.fresh.popleft
-        taken = [take() for _ in range(min(most, len(level.fresh)))]
-        self.count -= len(taken)
-        return taken
-
-    def restore_fresh(self, messages: list[Message]) -> None:
-        """Put back the result of the last ``take_fresh``."""
-        self._level(messages[0].level).fresh.extendleft(reversed(messages))
-        self.count += len(messages)
+        fresh, returned = level.fresh, level.returned
+        for _ in range(count):
+            if returned.pieces and not (fresh and fresh[0].number < returned.first.number):
+                returned.pop()
+            else:
+                fresh.popleft()
+        self.count -= count
 
     def take_expired(self, now: float, most: int) -> list[Message]:
         """Remove and return expired messages at the front of the levels, ``most`` if there are."""

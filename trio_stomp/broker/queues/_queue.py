@@ -12,7 +12,7 @@ from trio_stomp.broker.delivery import NEVER, Publication, Work
 from trio_stomp.broker.headers import PRIORITY_DEFAULT
 from trio_stomp.broker.queues._consumer import Consumer
 from trio_stomp.broker.queues._groups import Groups
-from trio_stomp.broker.queues._hand_out import MOST_CONSUMERS, serve, some_ready
+from trio_stomp.broker.queues._hand_out import next_ready, serve
 from trio_stomp.broker.queues._message import Message, Paged, Waiting, charge_again, refund
 from trio_stomp.broker.queues._queue_host import DeadLetterReason, QueueHost
 from trio_stomp.broker.queues._scan_positions import ScanPositions, Taken, Window
@@ -265,7 +265,7 @@ class Queue:
         insort(self.consumers, consumer, key=lambda each: -each.options.priority)
         consumer.queues[self] = None
         if self.groups.owners:
-            active = self._active()
+            active = self.active
             if len(active) < len(self.consumers):
                 self.groups.keep_only(active)
                 self._forget_passed()
@@ -318,7 +318,7 @@ class Queue:
         """
         beneath, is_cut, self.sought = NEVER, False, None
         while (self.waiting.count or self.window) and not self.is_paused:
-            ready = self._ready(beneath)
+            ready = next_ready(self, beneath)
             if not ready:
                 break
             level = ready[0].options.priority
@@ -459,26 +459,6 @@ class Queue:
         if (stake := publication.stake) is not None:
             self.host.memory.give_stored(size + stake.each * count, stake.quota)
 
-    def _ready(self, beneath: float) -> list[Consumer]:
-        """Return the ready consumers of the highest priority below ``beneath``, in their turn."""
-        active = self._active()
-        if len(active) > MOST_CONSUMERS and not self.has_selectors:
-            return some_ready(self, active, beneath)
-        found: list[Consumer] = []
-        level: int | None = None
-        for consumer in active:
-            priority = consumer.options.priority
-            if level is not None and priority < level:
-                break
-            if priority < beneath and consumer.is_ready:
-                level = priority  # it goes first, also if it may have to search elsewhere before
-                if self.may_serve(consumer):
-                    found.append(consumer)
-        if self.last_served in found:
-            index = found.index(self.last_served) + 1
-            found = found[index:] + found[:index]
-        return found
-
     def may_serve(self, consumer: Consumer) -> bool:
         """Return whether it is this queue's turn, if a search goes on, or note that it waits."""
         if consumer.turn is None or consumer.turn is self:
@@ -486,7 +466,9 @@ class Queue:
         self.host.want(consumer, self)
         return False
 
-    def _active(self) -> list[Consumer]:
+    @property
+    def active(self) -> list[Consumer]:
+        """Return the consumers that are served, the highest priority first."""
         for consumer in self.consumers:
             if consumer.options.exclusive or self.policy.exclusive:
                 return [consumer]
