@@ -209,7 +209,6 @@ class Broker:
                 self.wait_turn(client, later.work, events[index:], received_at)
                 return
             except RemoteError as error:
-                self.publisher.to_topics.answering.clear()
                 self._end_excess(now)
                 self.destinations.forget_new()
                 add_origin(error, event)
@@ -218,9 +217,6 @@ class Broker:
                     self.durability.hold(client, [Refused(error.without_traceback())], received_at)
                     return
                 self.refuse(client, error.without_traceback(), now)
-            except Exception:
-                self.publisher.to_topics.answering.clear()  # nobody has asked after all
-                raise
             if self.fan_out.slow:
                 self._settle_slow(now, records=True)
 
@@ -499,13 +495,14 @@ class Broker:
         run = events[index]
         assert isinstance(run, FrameRun)
         publisher, count = self.publisher, len(run.bodies)
+        answers: list[Work] = []
         if publisher.forwards.is_elsewhere is not None and publisher.is_apart(client, run.head):
             self._send_apart(client, events[index:], received_at, now)
             return False
         try:
             if self.log is not None and self.log.refusal:
                 self.durability.check_accepts(self.log, run.head, client.quota)
-            context = SendContext(client, client.quota, received_at, now)
+            context = SendContext(client, client.quota, received_at, now, answers=answers)
             taken, outcome = publisher.send(context, run)
         except QueueFull as error:
             self.receipts.of_run(client, run, error.done, error.outcome)
@@ -514,9 +511,8 @@ class Broker:
             raise
         work: Work = iter(())
         is_done = True
-        if publisher.to_topics.answering:
-            answer = partial(self.receipts.of_run, client, run, taken, outcome)
-            work = self._answering(answer)
+        if answers:
+            work = _in_turn(answers, partial(self.receipts.of_run, client, run, taken, outcome))
             is_done = self.turns.finishes(work)
         elif run.receipts:
             self.receipts.of_run(client, run, taken, outcome)
@@ -549,12 +545,6 @@ class Broker:
         clients, self.destinations.excess = self.destinations.excess, []
         for client in dict.fromkeys(clients):
             self.refuse(client, too_many_subscribers("wildcards", LIMIT_S, LIMIT_S / 2), now)
-
-    def _answering(self, answer: Callable[[], None]) -> Work:
-        """Answer the client's requests to DIAG destinations, and then its SEND or COMMIT."""
-        for rest in self.publisher.to_topics.take_answering():
-            yield from rest
-        answer()
 
     def wait_turn(
         self, client: Client, work: Work, events: Sequence[Event], received_at: float
@@ -589,10 +579,11 @@ class Broker:
         if self.durability.must_wait(client, whole):
             self.durability.hold(client, events, received_at)
         else:
-            outcome = self.committer.commit(client, whole, now)
+            answers: list[Work] = []
+            outcome = self.committer.commit(client, whole, now, answers)
             assert outcome is not None  # for it has an action
             answer = partial(self.receipts.of_run, client, run, len(run.bodies), outcome)
-            self.wait_turn(client, self._answering(answer), following, received_at)
+            self.wait_turn(client, _in_turn(answers, answer), following, received_at)
 
     # Other events.
 
@@ -615,9 +606,11 @@ class Broker:
                 if acked or returned:
                     self.acknowledger.bind(client, acked, returned)
             case Committed():
-                outcome = self.committer.commit(client, event, now)
+                answers: list[Work] = []
+                outcome = self.committer.commit(client, event, now, answers)
                 if outcome is not None:
-                    return self._answering(partial(self.receipts.of_commit, client, event, outcome))
+                    answer = partial(self.receipts.of_commit, client, event, outcome)
+                    return _in_turn(answers, answer)
             case Disconnected(receipt):
                 if not self.durability.holds_leaving(client, event):
                     return self.sessions.leave(client, receipt, now)
@@ -647,3 +640,10 @@ class Broker:
             if subscription.client.is_refused:
                 # End it now, or messages routed to it meanwhile would be lost.
                 self.leaving.leave(subscription.client, now)
+
+
+def _in_turn(answers: list[Work], then: Callable[[], None]) -> Work:
+    """Answer a client's requests to DIAG destinations, and then its SEND or COMMIT."""
+    for rest in answers:
+        yield from rest
+    then()

@@ -6,7 +6,7 @@ from trio_stomp.base import value
 
 if TYPE_CHECKING:
     from trio_stomp.base import Identity, Quota
-    from trio_stomp.broker.delivery import Client
+    from trio_stomp.broker.delivery import Client, Work
 
 
 @value(eq=False, repr=False)
@@ -20,6 +20,7 @@ class SendContext:
       now: The time, in seconds of the broker's clock.
       in_commit: It is part of a COMMIT, whose RECEIPT does not count its subscribers.
       is_atomic: It is part of an atomic group that is stored.
+      answers: Gets the rest of answers to its requests; None = they are begun at once.
       owner: On whose behalf the broker sends it; None = unknown.
     """
 
@@ -29,6 +30,7 @@ class SendContext:
     now: float
     in_commit: bool = False
     is_atomic: bool = False
+    answers: "list[Work] | None" = None
     owner: "Identity | None" = None
 
     def as_atomic(self) -> "SendContext":
@@ -40,6 +42,7 @@ class SendContext:
             now=self.now,
             in_commit=self.in_commit,
             is_atomic=True,
+            answers=self.answers,
             owner=self.owner,
         )
 

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable
 
-from attrs import define, field
+from attrs import define
 
 from trio_stomp.broker.delivery import Client, LossReason, Publication, Subscription, Turns, Work
 from trio_stomp.broker.durability import Log
@@ -36,8 +36,6 @@ class TopicSender:
     check: Callable[[str, list[bytes], bool], None]
     log: Log | None
     events: BrokerEvents | None
-    answering: list[Work] = field(factory=list)
-    """The rest of answers to requests of the current SEND."""
 
     def show(self, context: SendContext, publication: Publication, change: str) -> SendOutcome:
         """Publish messages to a topic now, and return the outcome.
@@ -51,9 +49,9 @@ class TopicSender:
             keeper = self.last_values.keeper(publication, context.owner)
             self.last_values.keep(publication, change, keeper)
         if publication.destination.stream is None:
-            return self.distribute(publication, context.now)
+            return self.distribute(publication, context.now, context.answers)
         offset = self.append(context, publication)
-        return self.distribute(publication, context.now) | offset
+        return self.distribute(publication, context.now, context.answers) | offset
 
     def store(
         self, context: SendContext, log: Log, publication: Publication, change: str
@@ -86,7 +84,7 @@ class TopicSender:
         publication.is_stored = False
         if change:
             last_values.keep(publication, change, keeper)
-        return self.distribute(publication, context.now) | offset
+        return self.distribute(publication, context.now, context.answers) | offset
 
     def append(self, context: SendContext, publication: Publication) -> SendOutcome:
         """Append messages to a topic's stream. The outcome has the offset if it is final."""
@@ -100,8 +98,13 @@ class TopicSender:
             return NOTHING  # if the store fails, the offset may change
         return SendOutcome(offset=first)
 
-    def distribute(self, publication: Publication, now: float) -> SendOutcome:
-        """Deliver messages to a topic's or work queue's subscribers, or park or drop them."""
+    def distribute(
+        self, publication: Publication, now: float, answers: list[Work] | None = None
+    ) -> SendOutcome:
+        """Deliver messages to a topic's or work queue's subscribers, or park or drop them.
+
+        ``answers``: as for ``SendContext``.
+        """
         destination = publication.destination
         if not destination.subscribers and destination.name not in (EXPLAIN, TRACE, LEFT):
             return self.keep(publication, now)
@@ -112,16 +115,11 @@ class TopicSender:
                 return self.keep(publication, now)
             return matched(1)
         rest = self.answer(publication)
-        if rest is not None and publication.sender is None:
+        if rest is not None and answers is None:
             self.turns.carry_out(rest)
-        elif rest is not None:
-            self.answering.append(rest)
+        elif rest is not None and answers is not None:
+            answers.append(rest)
         return matched(len(destination.subscribers))
-
-    def take_answering(self) -> list[Work]:
-        """Return the rest of answers to requests of the current SEND, and forget it."""
-        rest, self.answering = self.answering, []
-        return rest
 
     def keep(self, publication: Publication, now: float) -> SendOutcome:
         """Park messages without subscribers if the destination has a TTL, else drop them."""
@@ -181,8 +179,6 @@ class StoredRun:
         if self.change:
             to_topics.last_values.keep(publication, self.change, self.keeper)
         to_topics.distribute(publication, now)
-        for rest in to_topics.take_answering():
-            to_topics.turns.carry_out(rest)
 
 
 def _copy(publication: Publication, *, counts: bool) -> tuple[int, bool]:

@@ -6,7 +6,7 @@ from contextlib import nullcontext
 from attrs import define, field
 
 from trio_stomp.base import FrameBug, RemoteError
-from trio_stomp.broker.delivery import Client, NotYet
+from trio_stomp.broker.delivery import Client, NotYet, Work
 from trio_stomp.broker.headers import SendOutcome, committed
 from trio_stomp.broker.queues import Acknowledger, Claim, Overflow, QueueBook
 from trio_stomp.broker.sending._context import SendContext
@@ -34,13 +34,16 @@ class TransactionCommitter:
     def __attrs_post_init__(self) -> None:
         self.planner = Planner(self.publisher, self.acknowledger, self.queues, self.overflow)
 
-    def commit(self, client: Client, event: Committed, now: float) -> SendOutcome | None:
+    def commit(
+        self, client: Client, event: Committed, now: float, answers: list[Work]
+    ) -> SendOutcome | None:
         """Carry out all actions in order. If one concerns the store, all take effect once stored.
 
         Args:
           client: The client.
           event: The COMMIT.
           now: The time, in seconds of the broker's clock.
+          answers: Gets the rest of answers to its requests.
 
         Returns:
           The outcome; None = the client has gone, and a RECEIPT, which might reach it, were wrong.
@@ -58,7 +61,16 @@ class TransactionCommitter:
         try:
             actions = [part for each in event.actions for part in self._parts(client, each)]
             planned = self.planner.check(client, actions, now)
-            return self._carry_out(client, actions, now, is_atomic=planned.survives)
+            context = SendContext(
+                client,
+                client.quota,
+                received_at=now,
+                now=now,
+                in_commit=True,
+                is_atomic=planned.survives,
+                answers=answers,
+            )
+            return self._carry_out(client, actions, context)
         except NotYet:
             raise
         except RemoteError as error:
@@ -102,13 +114,8 @@ class TransactionCommitter:
             return [run]
         return [FrameRun(each, run.bodies, []) for _, each in plan.heads_by_name(head)]
 
-    def _carry_out(
-        self, client: Client, actions: Actions, now: float, *, is_atomic: bool
-    ) -> SendOutcome:
-        log = self.publisher.log
-        context = SendContext(
-            client, client.quota, received_at=now, now=now, in_commit=True, is_atomic=is_atomic
-        )
+    def _carry_out(self, client: Client, actions: Actions, context: SendContext) -> SendOutcome:
+        log, now, is_atomic = self.publisher.log, context.now, context.is_atomic
         outcomes: list[SendOutcome] = []
         claims: list[Claim] = []
         try:
