@@ -10,6 +10,7 @@ the codec cannot hide itself.
 import re
 from collections import deque
 from collections.abc import Iterable, Iterator, Sequence
+from itertools import count
 from typing import Any
 
 from _oracle.server_frames import Pairs as Pairs
@@ -35,6 +36,7 @@ from trio_stomp.broker import (
     assemble,
     dialect,
 )
+from trio_stomp.broker.delivery import Turns
 from trio_stomp.broker.queues import Consumer, Queue
 from trio_stomp.broker.queues._consumer import SHOWN_BYTES
 from trio_stomp.frames import DEDUP_HEADERS, FrameRun, Head
@@ -56,6 +58,8 @@ from trio_stomp.protocol import (
 BOOT = "b7"
 AMPLE = 1 << 40
 UNTIL_NUL = -1
+LOOK_S = 100e-6
+"""The time of a step of a work on a slow machine: how far the core's clock goes at each look."""
 OVERHEAD = 256
 """Bytes charged for a message besides its body: repeated here, since it is part of a limit."""
 VERSIONS = {"1.0": STOMP_1_0, "1.1": STOMP_1_1, "1.2": STOMP_1_2}
@@ -249,6 +253,12 @@ def queue_head(destination: str = "/queue/q", *headers: tuple[str, str]) -> int:
 
 HEAD = queue_head()
 """Bytes charged for the header block of a plain SEND to ``/queue/q``, once for its run."""
+
+
+def counted_turns() -> Turns:
+    """Return turns whose shares end after a number of steps, wherever they are looked at."""
+    looks = count()
+    return Turns(lambda: next(looks) * LOOK_S)
 
 
 def lasting_bytes(broker: Broker) -> int:
@@ -519,6 +529,7 @@ class Core:
                 policies=self.policies,
                 memory=self.memory,
                 server=self.server,
+                turns=counted_turns() if log is None else log.turns,
                 boot=self.boot,
                 server_name=self.server_name,
                 book=PolicyBook(tuple(self.book.items())),
@@ -648,6 +659,15 @@ class Bench(Core):
 
     def batch_ended(self) -> None:
         """Do not end the turn."""
+
+    def settles(self) -> int:
+        """Run until all work is done. Return the number of turns."""
+        turns = 0
+        while self.broker.has_more:
+            self.turn()
+            turns += 1
+            assert turns < 10_000
+        return turns
 
     def actor(self, version: str = "1.2", *, room: int = AMPLE) -> Actor:
         """Return a new connected client."""

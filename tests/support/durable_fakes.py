@@ -7,7 +7,7 @@ so.
 
 from attrs import define, field
 
-from tests.support.core import Actor, Bench, Received
+from tests.support.core import Actor, Bench, Received, counted_turns
 from trio_stomp.broker import Log, Recovery
 from trio_stomp.store import MemoryStore, Store, StoreError, Turn, append_sound
 
@@ -34,7 +34,7 @@ class DurableBench(Bench):
     def __attrs_post_init__(self) -> None:
         recovered = self.store.recover(lambda done, total: None)
         self.commit = recovered.commit
-        self.broker = self.make(Log.of(self.store.name, recovered))
+        self.broker = self.make(Log.of(self.store.name, recovered, counted_turns()))
         recovery = Recovery(self.broker, recovered, self.store.read)
         recovery.run()
         self.failures = recovery.failures

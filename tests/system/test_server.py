@@ -32,6 +32,7 @@ from tests.support.hostile import dial as dial
 from trio_stomp import CloseReason, ServerHandle, Settings, serve
 from trio_stomp.broker import Broker, MemoryBudget, Setup, assemble
 from trio_stomp.broker import Client as BrokerClient
+from trio_stomp.broker.delivery import Turns
 from trio_stomp.frames import FrameRun
 from trio_stomp.protocol import Codecs, Event
 from trio_stomp.security import Authenticator
@@ -411,7 +412,15 @@ def assemble_faulty(settings: Settings, security: Security, handle: ServerHandle
     codecs = Codecs(settings.frames, settings.protocol)
     authenticator = Authenticator(settings.security)
     server = Server(settings.server, codecs, memory, 1, Site("", "", str), authenticator)
-    broker = assemble(Setup(policies=settings.broker, memory=memory, server=server, boot="b"))
+    broker = assemble(
+        Setup(
+            policies=settings.broker,
+            memory=memory,
+            server=server,
+            turns=Turns(trio.current_time),
+            boot="b",
+        )
+    )
     server.assemble(broker, FaultyDiagnostics(), core=FaultyCore(broker))
     return server
 

@@ -95,6 +95,7 @@ class Setup:
       policies: Limits and policies of the whole broker.
       memory: The memory budget of the process.
       server: Supplies figures of the server.
+      turns: Measures time shares. That of ``log`` is the same.
       boot: A short word, unique for each start of this broker; part of most message ids.
       server_name: The ``server`` header of CONNECTED; "" = none.
       book: Policies of destinations.
@@ -102,7 +103,6 @@ class Setup:
       wall: The time of day.
       log: The log; None = no store.
       rules: The access rules; None = everything is allowed.
-      turns: Measures time shares. That of ``log`` is the same.
       exists: Returns whether a user still exists, as far as is known.
       is_known: Returns whether the credentials that proved an identity are still valid.
       warn: Logs a warning to the operator.
@@ -113,6 +113,7 @@ class Setup:
     policies: BrokerPolicies
     memory: MemoryBudget
     server: TakesCensus
+    turns: Turns
     boot: str
     server_name: str = ""
     book: PolicyBook = field(factory=PolicyBook)
@@ -120,7 +121,6 @@ class Setup:
     wall: WallTime = field(factory=WallTime)
     log: Log | None = None
     rules: "AccessRules | None" = None
-    turns: Turns = field(factory=Turns)
     exists: "Callable[[Identity], bool]" = _all
     is_known: "Callable[[Identity], bool]" = _all
     warn: Callable[[str], None] = noop
@@ -172,10 +172,10 @@ class _Assembly:
     def destinations(self) -> Destinations:
         return Destinations(
             self.policies,
+            self.turns,
             lambda destination: self.configuration.configure(destination),
             self._forget,
             self.memory,
-            turns=self.turns,
         )
 
     def _forget(self, destination: Destination) -> None:

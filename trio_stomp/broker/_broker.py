@@ -172,7 +172,8 @@ class Broker:
         if client.is_blocked:
             self.deferred.append(client, events, received_at)
             return
-        self.turns.now, self.turns.ends_at = now, now + SHARE_S
+        self.turns.now = now
+        self.turns.begin(SHARE_S)
         self._carry_out(client, events, received_at, now)
 
     def _carry_out(

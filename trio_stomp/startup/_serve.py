@@ -342,7 +342,7 @@ def _log(settings: Settings, opened: tuple[Store, Recovered] | None, turns: Turn
     if opened is None:
         return None
     store, recovered = opened
-    return Log.of(store.name, recovered, settings.store.checkpoint_s or SOON_S, turns)
+    return Log.of(store.name, recovered, turns, settings.store.checkpoint_s or SOON_S)
 
 
 def described_settings(settings: Settings) -> list[Record]:

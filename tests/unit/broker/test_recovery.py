@@ -204,9 +204,10 @@ def test_long_places_are_read_page_by_page(core: DurableBench) -> None:
     core.turn()
     core = core.restarts()
     assert core.broker.scheduler.waiting == 2500
-    for _ in range(10):  # turns: in each some of what is due
+    while core.broker.scheduler.waiting:  # in each turn some of what is due
         core.passes(1)
     reader = core.reader(Q)
+    core.settles()
     assert reader.bodies() == [f"{number:04}" for number in range(2500)]
     emptied(core)
 

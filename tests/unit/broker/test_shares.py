@@ -34,9 +34,11 @@ def receipts(actor: Actor) -> list[str]:
 # A batch of one connection.
 
 
-def test_a_long_batch_is_held_while_others_are_served(desk: Clocked):
+@pytest.mark.parametrize("slept_s", [0, 3600])
+def test_a_long_batch_is_held_while_others_are_served(desk: Clocked, slept_s: int):
     busy, light = desk.actor(), desk.actor()
     batch = [run_of("/queue/q", [f"{n}"], receipts=[(1, b"%d" % n)]) for n in range(100)]
+    desk.now += slept_s  # the machine was suspended, for which its process saw no time pass
     busy.does(*batch)
     assert busy.outbox.is_paused, "it is not read meanwhile"
     light.sends("/queue/q", "light")

@@ -37,7 +37,7 @@ class WallBench(DurableBench):
         """Return the time of day after a number of seconds, by the present wall clock."""
         return round((self.now + self.wall_offset_s + in_s) * 1000)
 
-    def settles(self) -> None:
+    def answers_all(self) -> None:
         """Have all done that is due now; it may take more than one turn."""
         for _ in range(3):
             self.passes(0)
@@ -54,7 +54,7 @@ class WallBench(DurableBench):
 
     def got(self, name: str = Q) -> list[str]:
         """Settle, then return the messages that a new consumer of a queue gets."""
-        self.settles()
+        self.answers_all()
         reader = self.reader(name)
         self.turn()
         bodies = reader.bodies()

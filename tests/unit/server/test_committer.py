@@ -14,6 +14,7 @@ import trio
 from attrs import define, field
 from trio.testing import MockClock, wait_all_tasks_blocked
 
+from tests.support.core import counted_turns
 from tests.support.gated_store import GatedStore, eventually
 from trio_stomp.broker import Broker, Log, Retention, StoreRead
 from trio_stomp.server._committer import (
@@ -61,7 +62,7 @@ class Host:
     """A core that is only a log, and a dispatcher that takes its turns at once."""
 
     store: GatedStore = field(factory=GatedStore)
-    log: Log = field(factory=lambda: Log("stored:memory"))
+    log: Log = field(factory=lambda: Log("stored:memory", counted_turns()))
     streams: StreamsFake = field(factory=StreamsFake)
     committer: StoreCommitter = field(init=False)
     reported: list[str] = field(factory=list)

@@ -4,8 +4,8 @@ The broker does an event at once. What a client may legally send must therefore 
 above ``LIMIT_S`` it is refused with the name of the limit, and from ``DEAR_S`` on it is done alone
 in a turn, after everything cheap (``Turns.afford``). Only what is long by nature is a ``Work``.
 
-The core borrows a clock to measure how long it has worked. Without one (the default stands still)
-everything is done at once.
+The core borrows a clock to measure how long it has worked. That of tests advances by the time of a
+step at each look, so that they cut works where a broker does.
 """
 
 from collections import OrderedDict
@@ -86,8 +86,8 @@ class Turns:
     belong to no client.
     """
 
-    clock: Callable[[], float] = float
-    """Returns seconds since any moment."""
+    clock: Callable[[], float]
+    """Returns seconds since any moment. It advances, or works would never end their shares."""
     collect_young: Callable[[], None] = noop
     """Runs a garbage collection of young objects. Call it while a container that may grow very
     large is still small: a later collection that walks through it would take several turns."""

@@ -102,6 +102,7 @@ class Log:
 
     Args:
       name: The name of the store in RECEIPTs.
+      turns: The turns of the core that writes here.
       committed: The last commit number whose effects were carried out.
       next_id: The id of the next message.
       deliveries: Counts of earlier deliveries of messages that are not loaded yet, by id.
@@ -110,6 +111,7 @@ class Log:
     """
 
     name: str
+    turns: Turns
     committed: int = 0
     next_id: int = 1
     deliveries: dict[int, int] = field(factory=dict)
@@ -143,8 +145,6 @@ class Log:
     """The atomic group to which records are written now."""
     _answered: int = 0
     """The last stored commit number. Its effects may not be carried out yet."""
-    turns: Turns = field(factory=Turns)
-    """The turns of the core that writes here."""
 
     def __attrs_post_init__(self) -> None:
         self.stored = SendOutcome(stored=self.name.removeprefix("stored:"))
@@ -155,17 +155,17 @@ class Log:
         cls,
         name: str,
         recovered: "Recovered",
+        turns: Turns,
         done_patience_s: float = SOON_S,
-        turns: Turns | None = None,
     ) -> "Log":
         """Return a log that continues from the state of a store."""
         log = cls(
             name,
+            turns,
             recovered.commit,
             recovered.next_id,
             dict(recovered.deliveries),
             done_patience_s=done_patience_s,
-            turns=turns or Turns(),
         )
         log.identity = recovered.settings.get(IDENTITY, "")
         log._is_identified = bool(log.identity)

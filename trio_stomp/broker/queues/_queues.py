@@ -57,6 +57,8 @@ class QueueBook:
     policies: PolicyBook
     memory: MemoryBudget
     timers: Timers
+    turns: Turns
+    """Limits the time of the hand-out in a turn."""
     taking_back: Callable[[], "Acknowledger"]
     """Returns what returns messages from consumers to queues."""
     send_dead: Callable[[Destination, Head, Message, float], bool]
@@ -70,8 +72,6 @@ class QueueBook:
     """The history of events, for ``explain``."""
     urgent: dict[Subscription, None] = field(factory=dict)
     """Subscriptions of leaving clients that must end first, because a queue waits for them."""
-    turns: Turns = field(factory=Turns)
-    """Limits the time of the hand-out in a turn."""
     wildcard_queues: WildcardQueues = field(init=False)
     ending: dict[Consumer, None] = field(factory=dict)
     """Consumers that end in pieces. Their messages return before others are served."""

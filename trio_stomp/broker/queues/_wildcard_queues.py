@@ -31,9 +31,9 @@ class WildcardQueues:
 
     destinations: Destinations
     memory: MemoryBudget
-    names: SortedNames = field(factory=SortedNames)
-    turns: Turns = field(factory=Turns)
+    turns: Turns
     """Limits the time of joining in a turn."""
+    names: SortedNames = field(factory=SortedNames)
     entering: dict[Queue, None] = field(factory=dict)
     """New queues that many consumers are joining, one queue after the other. They hand out nothing
     before."""

@@ -66,6 +66,7 @@ class Destinations:
     """
 
     policies: BrokerPolicies
+    turns: Turns
     configure: Callable[[Destination], None] = noop
     """Applies the policies to a new destination."""
     forget: Callable[[Destination], None] = noop
@@ -82,7 +83,6 @@ class Destinations:
     """Clients whose wildcards take more of a destination than there is, to be ended."""
     leaving: dict[Client, None] = field(factory=dict)
     """Clients whose subscriptions end over several turns. Look-ups skip them."""
-    turns: Turns = field(factory=Turns)
     _idle: IdleDestinations = field(factory=IdleDestinations)
     _destinations: dict[str, Destination] = field(factory=dict)
     _wildcards: WildcardTrie[Member] = field(factory=WildcardTrie)

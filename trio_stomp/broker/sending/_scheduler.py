@@ -71,11 +71,11 @@ class Scheduler:
     dialect: Dialect
     policies: BrokerPolicies
     wall: WallTime
+    turns: Turns
     storage: Storage | None = None
     waiting: int = 0
     """Number of scheduled messages."""
     jobs: Jobs = field(factory=Jobs)
-    turns: Turns = field(factory=Turns)
     _ended: tuple[Client, int] | None = None
     """The result of a finished ``_ending``, for its client."""
     _by_cron: dict[Scheduled, None] = field(factory=dict)

@@ -56,9 +56,9 @@ class Leaving:
     queues: QueueBook
     acknowledger: Acknowledger
     timers: Timers
-    slice_size: int = MAX_ENDED
-    turns: Turns = field(factory=Turns)
+    turns: Turns
     """The clock that limits a slice."""
+    slice_size: int = MAX_ENDED
     _then: dict[Client, list[Callable[[], None]]] = field(factory=dict)
     """Callbacks for when a client has left."""
     _until: float = 0.0

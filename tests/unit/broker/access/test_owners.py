@@ -19,7 +19,7 @@ from tests.support.owners import (
     reads_all,
     rules,
 )
-from tests.support.share_fakes import MOST, ClockedDurable
+from tests.support.share_fakes import MOST
 from trio_stomp.base import ANONYMOUS, Identity
 from trio_stomp.broker import AccessRules, DestinationPolicy
 from trio_stomp.broker.headers import decode_head, owner_line, split_owner
@@ -280,7 +280,7 @@ def test_one_that_ends_takes_nothing_of_the_next_with_it(core: DurableBench) -> 
 
 def test_very_many_last_values_are_judged_in_pieces():
     """All were judged in the turn of the first wildcard SUBSCRIBE after the rules had changed."""
-    core = ClockedDurable()
+    core = DurableBench()
     judged(core, rules("alice", "carol"))
     sender, reader = enters(core, ALICE), enters(core, OPS)
     for number in range(MANY):
@@ -306,7 +306,7 @@ def test_very_many_last_values_are_judged_in_pieces():
     assert not core.broker.last_values.owners
 
 
-def settled(core: ClockedDurable) -> None:
+def settled(core: DurableBench) -> None:
     while core.broker.has_more or core.turns:
         core.turn()
         core.answers()

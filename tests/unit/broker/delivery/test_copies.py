@@ -1,6 +1,6 @@
 """A copy of a delivery, and a broker without an explicit dialect."""
 
-from tests.support.core import AMPLE, Core, ServerFake, run_of
+from tests.support.core import AMPLE, Core, ServerFake, counted_turns, run_of
 from trio_stomp.base import MemoryBudget
 from trio_stomp.broker import NEVER, BrokerPolicies, Delivery, Publication, Setup, assemble
 from trio_stomp.broker.delivery import Destination
@@ -19,5 +19,9 @@ def test_a_copy_with_other_tails_differs_in_them_and_their_size_alone() -> None:
 
 def test_a_broker_speaks_the_native_dialect_unless_another_is_wanted() -> None:
     policies, memory = BrokerPolicies(), MemoryBudget(AMPLE)
-    broker = assemble(Setup(policies=policies, memory=memory, server=ServerFake(), boot="b"))
+    broker = assemble(
+        Setup(
+            policies=policies, memory=memory, server=ServerFake(), turns=counted_turns(), boot="b"
+        )
+    )
     assert broker.dialect == Core().broker.dialect

@@ -6,7 +6,7 @@ from contextlib import suppress
 import pytest
 from attrs import define, field
 
-from tests.support.core import OutboxFake
+from tests.support.core import OutboxFake, counted_turns
 from tests.support.durable_fakes import DurableBench
 from trio_stomp.broker import Client, DestinationPolicy, Log
 from trio_stomp.broker.durability import Callback, Effect, FrameReply, WrittenAgain
@@ -48,7 +48,7 @@ class Shown(Noted, WrittenAgain):
 class Bench:
     """A log, and the outcomes of its effects."""
 
-    log: Log = field(factory=lambda: Log("stored:journal"))
+    log: Log = field(factory=lambda: Log("stored:journal", counted_turns()))
     reported: list[str] = field(factory=list)
 
     def notes(self, name: str, client: Client | None = None) -> None:
@@ -80,7 +80,7 @@ def put(log: Log, *, must_retry: bool = False) -> int:
 
 
 def test_a_turn_in_which_nothing_is_said_is_none() -> None:
-    log = Log("memory")
+    log = Log("memory", counted_turns())
     assert log.take() is None
     with log.atomically():
         pass
@@ -88,7 +88,11 @@ def test_a_turn_in_which_nothing_is_said_is_none() -> None:
 
 
 def test_a_receipt_names_the_store_once() -> None:
-    assert Log("stored:journal").stored == Log("journal").stored == SendOutcome(stored="journal")
+    assert (
+        Log("stored:journal", counted_turns()).stored
+        == Log("journal", counted_turns()).stored
+        == SendOutcome(stored="journal")
+    )
 
 
 def test_records_come_in_order_with_done_ones_last() -> None:
@@ -326,7 +330,7 @@ def test_client_with_lost_records_gets_no_receipt() -> None:
 
 
 def test_the_turn_is_that_of_the_last_record() -> None:
-    log = Log("memory", 5)
+    log = Log("memory", counted_turns(), 5)
     assert log.turn == 5
     log.hand_out([1])
     assert log.turn == 5
@@ -337,7 +341,7 @@ def test_the_turn_is_that_of_the_last_record() -> None:
 
 
 def test_it_is_full_when_too_much_has_not_been_answered() -> None:
-    log = Log("memory")
+    log = Log("memory", counted_turns())
     log.put("queue:q", b"", [bytes(MAX_PENDING_BYTES)], level=4, received_ms=0, expires_ms=0)
     assert log.is_full
     log.take()
@@ -384,7 +388,7 @@ def test_after_a_failed_append_a_stream_has_no_gap() -> None:
 
 
 def test_millions_that_are_done_while_the_store_fails_cost_eight_bytes_each() -> None:
-    log = Log("memory")
+    log = Log("memory", counted_turns())
     tracemalloc.start()
     try:
         for id in range(1, 2_000_001, 2):
@@ -420,7 +424,7 @@ def test_millions_that_are_done_while_the_store_fails_cost_eight_bytes_each() ->
 
 
 def test_retried_records_count_as_in_progress_with_their_bodies() -> None:
-    log = Log("memory")
+    log = Log("memory", counted_turns())
     for _ in range(2):
         log.put(
             "queue:q", b"", [bytes(1000)], level=4, received_ms=0, expires_ms=0, must_retry=True

@@ -1,7 +1,7 @@
 """Answers of the store take effect in pieces, too, and the state held until then is bounded."""
 
 from tests.support.core import Actor, run_of, texts
-from tests.support.share_fakes import ClockedDurable
+from tests.support.durable_fakes import DurableBench
 from trio_stomp.frames import FrameRun
 from trio_stomp.protocol import Committed, Subscribed
 
@@ -9,9 +9,9 @@ TOPIC = "/topic/t"
 TAKERS = 20
 
 
-def made(*selectors: str) -> tuple[ClockedDurable, list[Actor]]:
+def made(*selectors: str) -> tuple[DurableBench, list[Actor]]:
     """A broker with a durable subscription, and TAKERS subscribers for each selector."""
-    desk = ClockedDurable(is_prompt=False)
+    desk = DurableBench(is_prompt=False)
     actors = [desk.actor() for _ in range(TAKERS * max(1, len(selectors)))]
     for number, actor in enumerate(actors):
         headers = {"selector": selectors[number // TAKERS]} if selectors else {}
@@ -26,7 +26,7 @@ def made(*selectors: str) -> tuple[ClockedDurable, list[Actor]]:
     return desk, actors
 
 
-def sent(desk: ClockedDurable, sender: Actor, *events: FrameRun | Committed) -> None:
+def sent(desk: DurableBench, sender: Actor, *events: FrameRun | Committed) -> None:
     """It has been written, and the store has not answered."""
     sender.does(*events)
     desk.turn()
@@ -34,7 +34,7 @@ def sent(desk: ClockedDurable, sender: Actor, *events: FrameRun | Committed) -> 
         desk.turn()
 
 
-def settles(desk: ClockedDurable) -> None:
+def settles(desk: DurableBench) -> None:
     while desk.broker.has_more or desk.turns:
         desk.answers()
 

@@ -4,7 +4,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from tests.support.core import Actor, run_of
+from tests.support.core import Actor, counted_turns, run_of
 from tests.support.durable_fakes import DurableBench
 from tests.support.owners import ALICE, Q, enters, rules
 from trio_stomp.base import MemoryBudget, ProtocolError
@@ -305,7 +305,12 @@ def test_a_broker_tells_what_others_have(core: DurableBench) -> None:
         "7_", lambda _: False, lambda names, _headers, _grammar, _book: FAR in names
     )
     setup = Setup(
-        policies=core.policies, memory=core.memory, server=core.server, boot="b", partition=others
+        policies=core.policies,
+        memory=core.memory,
+        server=core.server,
+        turns=counted_turns(),
+        boot="b",
+        partition=others,
     )
     broker = assemble(setup)
     assert not broker.counts([Q, FAR])

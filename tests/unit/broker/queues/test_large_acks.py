@@ -2,9 +2,9 @@
 
 from collections.abc import Sequence
 
-from tests.support.core import Actor, Bench, numbered, run_of, texts
+from tests.support.core import LOOK_S, Actor, Bench, numbered, run_of, texts
 from tests.support.durable_fakes import DurableBench
-from tests.support.share_fakes import MOST, STEP_S, Clocked, ClockedDurable
+from tests.support.share_fakes import MOST, Clocked
 
 SETTLED, WIDENED = 64, 128
 
@@ -29,7 +29,7 @@ def has(desk: Bench, persistent: str = "false") -> tuple[Actor, Sequence[str]]:
 def leaves(desk: Bench) -> None:
     """Let leaving clients finish."""
     while not desk.broker.is_finished:
-        desk.passes(STEP_S)
+        desk.passes(LOOK_S)
 
 
 def settle(desk: Bench) -> int:
@@ -129,7 +129,7 @@ def test_a_large_transaction_may_acknowledge_messages_one_by_one(desk: Clocked):
 
 
 def test_charge_is_released_after_a_store_failure():
-    desk = ClockedDurable(is_prompt=False)
+    desk = DurableBench(is_prompt=False)
     actor = desk.actor()
     actor.subscribes("/queue/q", ack="client", prefetch_count=f"{HELD}")
     desk.actor().sends("/queue/q", *ALL, persistent="true")

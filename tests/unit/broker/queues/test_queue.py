@@ -252,6 +252,7 @@ def test_the_search_past_unwanted_messages_has_no_bound(desk: Bench):
     actor.subscribes(Q, selector="colour = 'red'")
     actor.sends(Q, *numbered("b", 3_000), colour="blue")
     actor.sends(Q, "seen", colour="red")
+    desk.settles()
     assert actor.bodies() == ["seen"]
     actor.sends(Q, "last", colour="blue")
     actor.sends(Q, "too", colour="red")
@@ -298,6 +299,7 @@ def test_the_oldest_group_is_forgotten_when_there_are_too_many(desk: Bench):
     actor.subscribes(Q)
     for number in range(MAX_GROUPS + 1):
         actor.sends(Q, "x", message_group=f"g{number}")
+    desk.settles()
     assert len(actor.reads()) == MAX_GROUPS + 1
     queue = desk.queue(Q)
     assert len(queue.groups.owners) == MAX_GROUPS

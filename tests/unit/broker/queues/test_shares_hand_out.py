@@ -5,7 +5,8 @@ import random
 import pytest
 
 from tests.support.core import Actor, bench, run_of, texts
-from tests.support.share_fakes import MOST, Clocked, ClockedDurable
+from tests.support.durable_fakes import DurableBench
+from tests.support.share_fakes import MOST, Clocked
 from trio_stomp.broker import DestinationPolicy
 from trio_stomp.broker.delivery import PUMP_S
 from trio_stomp.broker.queues._hand_out import FEW_PASSED, MOST_BYTES, MOST_CONSUMERS
@@ -45,7 +46,7 @@ def numbers(actor: Actor) -> list[int]:
 def test_a_deep_queue_goes_to_a_consumer_without_limit_in_pieces(
     ack: str, monkeypatch: pytest.MonkeyPatch
 ):
-    monkeypatch.setattr("tests.support.share_fakes.STEP_S", PUMP_S / 3)
+    monkeypatch.setattr("tests.support.core.LOOK_S", PUMP_S / 3)
     desk = Clocked()
     sender, reader = desk.actor(), desk.actor()
     count = 10_000
@@ -392,7 +393,7 @@ def test_no_consumer_misses_a_message_between_two_pieces(seed: int):
 
 
 def test_message_stored_later_is_offered_to_consumers_that_passed_it():
-    desk = ClockedDurable(is_prompt=False)
+    desk = DurableBench(is_prompt=False)
     sender, second, reader = desk.actor(), desk.actor(), desk.actor()
     reader.subscribes(Q, ack="client", selector="n = 'x'")
     for number in range(30):
@@ -412,7 +413,7 @@ def test_message_stored_later_is_offered_to_consumers_that_passed_it():
 @pytest.mark.parametrize("acknowledges", [False, True])
 def test_messages_keep_the_order_of_acceptance_however_they_arrive(acknowledges: bool):
     """Taken from the middle, and back; and some before others, since the store had them later."""
-    desk = ClockedDurable(is_prompt=False)
+    desk = DurableBench(is_prompt=False)
     sender, second, reader, third = (desk.actor() for _ in range(4))
     reader.subscribes(Q, ack="client-individual", selector="n = '7' OR n = '8'")
     for number in range(20):

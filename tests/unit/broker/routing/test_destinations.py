@@ -5,7 +5,16 @@ from random import Random
 
 import pytest
 
-from tests.support.core import Actor, Bench, Core, OutboxFake, Pairs, Received, run_of
+from tests.support.core import (
+    Actor,
+    Bench,
+    Core,
+    OutboxFake,
+    Pairs,
+    Received,
+    counted_turns,
+    run_of,
+)
 from tests.support.durable_fakes import DurableBench
 from trio_stomp.base import CloseReason, ProtocolError, Quota
 from trio_stomp.broker import BrokerPolicies, Client, Destination, Subscription
@@ -31,7 +40,8 @@ def remove(destinations: Destinations, member: Subscription) -> None:
 
 
 def table(max_destinations: int = 16) -> Destinations:
-    return Destinations(BrokerPolicies(max_destinations=max_destinations, max_destination_bytes=16))
+    policies = BrokerPolicies(max_destinations=max_destinations, max_destination_bytes=16)
+    return Destinations(policies, counted_turns())
 
 
 def numbers(destination: Destination) -> list[int]:

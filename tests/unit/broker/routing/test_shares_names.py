@@ -2,7 +2,7 @@
 
 import pytest
 
-from tests.support.core import Actor, Bench, texts
+from tests.support.core import Actor, texts
 from tests.support.share_fakes import MOST, Clocked
 from trio_stomp.base import CloseReason
 from trio_stomp.broker.queues import STEP
@@ -174,12 +174,3 @@ def test_early_subscriber_joins_a_new_queue_once(desk: Clocked):
         consumers = desk.queue(name).consumers
         assert len(consumers) == len({*consumers}) == MANY + 1
     assert late.consumer().joined == 2
-
-
-def test_without_a_clock_all_join_a_new_queue_at_once(bench: Bench):
-    reader = bench.actor()
-    for number in range(MANY):
-        reader.subscribes("/queue/n*", f"{number}", "client")
-    bench.actor().sends("/queue/n1", "a")
-    assert len(bench.queue("/queue/n1").consumers) == MANY
-    assert texts(reader.reads()) == ["a"]

@@ -3,7 +3,8 @@
 from attrs import define, field
 
 from tests.support.core import Actor, OutboxFake
-from tests.support.share_fakes import MOST, STEP_S, Clocked, ClockedDurable
+from tests.support.durable_fakes import DurableBench
+from tests.support.share_fakes import MOST, Clocked, looks
 from trio_stomp.broker import BrokerPolicies, DestinationPolicy
 from trio_stomp.broker.queues import Queue
 
@@ -28,14 +29,14 @@ class Recording(OutboxFake):
         return super().drop_oldest(size)
 
 
-def _turn(desk: Clocked | ClockedDurable) -> int:
+def _turn(desk: Clocked | DurableBench) -> int:
     """End a turn, and return the pieces of work that were done in it."""
-    before = desk.now
+    before = looks(desk)
     desk.turn()
-    return round((desk.now - before) / STEP_S)
+    return looks(desk) - before - 1
 
 
-def _settles(desk: Clocked | ClockedDurable) -> tuple[int, int]:
+def _settles(desk: Clocked | DurableBench) -> tuple[int, int]:
     """Return the pieces of the longest turn, and how many turns there were."""
     longest = turns = 0
     while turns == 0 or desk.broker.has_more:

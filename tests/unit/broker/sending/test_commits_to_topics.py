@@ -3,7 +3,8 @@
 import pytest
 
 from tests.support.core import Actor, run_of
-from tests.support.share_fakes import Clocked, ClockedDurable
+from tests.support.durable_fakes import DurableBench
+from tests.support.share_fakes import Clocked
 from trio_stomp.broker import DestinationPolicy
 from trio_stomp.protocol import Committed
 
@@ -12,7 +13,7 @@ TAKERS = 20
 RUNS = 150
 
 
-def recipients(desk: Clocked | ClockedDurable, *names: str, count: int = TAKERS) -> list[Actor]:
+def recipients(desk: Clocked | DurableBench, *names: str, count: int = TAKERS) -> list[Actor]:
     actors = [desk.actor() for _ in range(count)]
     for actor in actors:
         for place, name in enumerate(names or (TOPIC,)):

@@ -69,6 +69,7 @@ def left(core: Bench, **question: Any) -> list[dict[str, Any]]:
     reader.subscribes("DIAG/left")
     while True:
         reader.sends("DIAG/left", json.dumps(question) if question else "")
+        core.settles()
         (frame,) = reader.reads()
         record = json.loads(frame.text)
         assert len(record["left"]) <= MAX_ROWS

@@ -1,7 +1,7 @@
 """A COMMIT of very much that is to survive: written, and seen, in pieces; and as a whole."""
 
 from tests.support.core import run_of, texts
-from tests.support.share_fakes import ClockedDurable
+from tests.support.durable_fakes import DurableBench
 from tests.support.stores import numbers as numbers
 from tests.support.stores import postgres as postgres
 from trio_stomp.frames import FrameRun
@@ -17,18 +17,18 @@ def puts(*names: str, count: int = MANY) -> list[FrameRun]:
     return [run_of(names[n % len(names)], [f"{n}"], (*KEPT, ("n", f"{n}"))) for n in range(count)]
 
 
-def settles(desk: ClockedDurable) -> None:
+def settles(desk: DurableBench) -> None:
     while desk.broker.has_more or desk.turns:
         desk.answers()
 
 
-def written(desk: ClockedDurable) -> None:
+def written(desk: DurableBench) -> None:
     while not desk.turns or desk.broker.has_more:
         desk.turn()
 
 
 def test_no_subscriber_sees_a_part_of_a_commit():
-    desk = ClockedDurable(is_prompt=False)
+    desk = DurableBench(is_prompt=False)
     names = ("/queue/a", "/queue/b", TOPIC)
     recipients = [desk.actor() for _ in names]
     for taker, name in zip(recipients, names, strict=True):
@@ -51,7 +51,7 @@ def test_no_subscriber_sees_a_part_of_a_commit():
 
 
 def test_a_composite_is_seen_at_once_though_the_time_is_up():
-    desk = ClockedDurable(is_prompt=False)
+    desk = DurableBench(is_prompt=False)
     taker, busy = desk.actor(), desk.actor()
     taker.subscribes("/queue/a")
     for n in range(60):

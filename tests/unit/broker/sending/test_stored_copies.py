@@ -1,7 +1,7 @@
 """A stored message for very many durable subscriptions: written and seen in pieces, as a whole."""
 
 from tests.support.core import Actor, run_of
-from tests.support.share_fakes import ClockedDurable
+from tests.support.durable_fakes import DurableBench
 from trio_stomp.broker import BrokerPolicies, DestinationPolicy
 from trio_stomp.frames import FrameRun
 from trio_stomp.protocol import Subscribed
@@ -15,16 +15,16 @@ KEPT = (("persistent", "true"),)
 AMPLE = BrokerPolicies(max_subscriptions_per_connection=2 * COUNT, max_durables_per_user=2 * COUNT)
 
 
-def settles(desk: ClockedDurable) -> None:
+def settles(desk: DurableBench) -> None:
     while desk.broker.has_more or desk.turns:
         desk.answers()
 
 
 def made(
     count: int = COUNT, *, book: dict[str, DestinationPolicy] | None = None, **headers: str
-) -> tuple[ClockedDurable, Actor]:
+) -> tuple[DurableBench, Actor]:
     """Return a broker with durable subscriptions, and the client that has them all."""
-    desk = ClockedDurable(policies=AMPLE, is_prompt=False, book=book or {})
+    desk = DurableBench(policies=AMPLE, is_prompt=False, book=book or {})
     keeper = desk.actor()
     for n in range(count):
         pairs = (("durable-subscription-name", f"d{n}"), *headers.items())
@@ -46,7 +46,7 @@ def given(actor: Actor) -> dict[str, list[str]]:
     return got
 
 
-def due(count: int = COUNT, to: str = TOPIC, **headers: str) -> tuple[ClockedDurable, Actor]:
+def due(count: int = COUNT, to: str = TOPIC, **headers: str) -> tuple[DurableBench, Actor]:
     """Return a broker with a scheduled message that is due now, and the client with the durable
     subscriptions."""
     desk, keeper = made(count, book={"/queue/q": DestinationPolicy(max_messages=1)})

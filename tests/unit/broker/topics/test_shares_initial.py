@@ -3,7 +3,8 @@
 import pytest
 
 from tests.support.core import Actor
-from tests.support.share_fakes import MOST, Clocked, ClockedDurable, new_bodies
+from tests.support.durable_fakes import DurableBench
+from tests.support.share_fakes import MOST, Clocked, new_bodies
 from trio_stomp.broker import BrokerPolicies, DestinationPolicy
 
 MANY = 1_000
@@ -21,7 +22,7 @@ def subscribe(actor: Actor, kind: str, destination: str = "/topic/>", **headers:
     actor.subscribes(destination, ack=ack, **headers, **{"prefetch-count": prefetch})
 
 
-def retained(desk: Clocked | ClockedDurable, count: int = MANY) -> Actor:
+def retained(desk: Clocked | DurableBench, count: int = MANY) -> Actor:
     """Return the sender of last values, named and numbered in the same order."""
     sender = desk.actor()
     for number in range(count):
@@ -46,7 +47,7 @@ NUMBERED = [f"{number:04}" for number in range(MANY)]
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_last_values_are_given_in_pieces_and_others_are_served_between(kind: str):
-    desk = ClockedDurable() if kind == "durable" else Clocked()
+    desk = DurableBench() if kind == "durable" else Clocked()
     retained(desk)
     reader, other = desk.actor(), desk.actor()
     subscribe(reader, kind)
@@ -66,7 +67,7 @@ def test_last_values_are_given_in_pieces_and_others_are_served_between(kind: str
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_each_destinations_messages_stay_in_order_while_last_values_are_given(kind: str):
-    desk = ClockedDurable() if kind == "durable" else Clocked()
+    desk = DurableBench() if kind == "durable" else Clocked()
     sender = retained(desk)
     reader = desk.actor()
     subscribe(reader, kind)
@@ -89,7 +90,7 @@ def test_each_destinations_messages_stay_in_order_while_last_values_are_given(ki
 
 
 def test_a_durable_subscription_does_not_get_messages_parked_after_its_creation():
-    desk = ClockedDurable()
+    desk = DurableBench()
     reader = desk.actor()
     subscribe(reader, "durable")
     sender = retained(desk, 1)
@@ -176,7 +177,7 @@ def test_last_values_come_as_fast_as_their_reader_takes_them():
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("how", ["unsubscribe", "is_gone", "refused"])
 def test_subscriber_that_leaves_meanwhile_leaves_nothing(kind: str, how: str):
-    desk = ClockedDurable() if kind == "durable" else Clocked()
+    desk = DurableBench() if kind == "durable" else Clocked()
     sender = retained(desk)
     reader = desk.actor()
     subscribe(reader, kind)
