@@ -65,7 +65,7 @@ class Janitor(Client):
 
         A broker without memory may refuse it, as others: what it has drained makes room.
         """
-        while not self._has_drained and not self.stage.world.found:
+        while not (self._has_drained or (self.stage.stop.is_set() and self.stage.world.found)):
             if not self.stage.world.is_down:
                 self.live()
             time.sleep(BEAT_S if self.stage.world.is_down else 0.0)
