@@ -147,17 +147,17 @@ class Queue:
         self.enqueued += len(messages)
         self.size += size
         self.waiting.extend(level, messages)
-        self._note_back(level, messages[0])
+        if self.passed is not None:
+            self._note_back(self.passed, level, messages[0])
         self.host.mark(self)
         self._watch_expiry(messages[0].publication)
 
-    def _note_back(self, level: int, message: Message) -> None:
-        if self.passed is not None:
-            try:
-                self.passed.note_back(level, message.number, message)
-            except Exception as bug:  # of a selector: all consumers examine all messages again
-                self.host.turns.bug = bug
-                self.passed.forget()
+    def _note_back(self, passed: ScanPositions, level: int, message: Message) -> None:
+        try:
+            passed.note_back(level, message.number, message)
+        except Exception as bug:  # of a selector: all consumers examine all messages again
+            self.host.turns.bug = bug
+            passed.forget()
 
     def put(self, message: Message) -> None:
         """Accept a message that fits and has been charged."""
@@ -249,7 +249,8 @@ class Queue:
             self._forget_passed()  # other levels may have messages of the group
 
     def _put_back(self, message: Message) -> None:
-        self._note_back(message.level, message)
+        if self.passed is not None:
+            self._note_back(self.passed, message.level, message)
         if self.taken is None or not self.host.pages.page_back(self, message):
             self.waiting.give_back(message)
             self._watch_expiry(message.publication)

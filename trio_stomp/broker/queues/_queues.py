@@ -298,8 +298,9 @@ class QueueBook:
         if not self.may_hand_out():
             return
         marked, turns, entering = self._marked, self.turns, self.wildcard_queues.entering
-        if self.storage is not None and self.storage.readers.held:
-            self.storage.readers.go_on()
+        readers = None if self.storage is None else self.storage.readers
+        if readers is not None and readers.held:
+            readers.go_on()
         while True:
             if marked:
                 queue = marked.popleft()
@@ -316,6 +317,8 @@ class QueueBook:
             elif (found := self.wildcard_queues.look_on()) is not None:
                 self.mark(found)
                 continue
+            if readers is not None and readers.held and not marked:
+                readers.go_on()  # now: those that it lets in may need no page any more
             if turns.is_over():
                 return
 

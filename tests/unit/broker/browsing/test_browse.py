@@ -201,6 +201,8 @@ def test_many_browses_of_a_deep_queue_take_no_memory(core: Core):
     assert taken / len(peers) / MAX_BROWSES < 10_000
     for peer in peers:
         peer.is_gone()
+    while not core.broker.leaving.is_over:
+        core.passes(0)
     assert core.broker.subscriptions.initial_delivery.browses.statistics().unfinished == 0
     core.broker.queues.end("/queue/q", core.now)
 

@@ -2,11 +2,11 @@
 
 import pytest
 
-from tests.support.core import Actor, texts
+from tests.support.core import Actor, Bench, texts
 from tests.support.share_fakes import MOST, Clocked
 from trio_stomp.base import CloseReason
 from trio_stomp.broker.queues import STEP
-from trio_stomp.broker.queues._wildcard_queues import WildcardQueues
+from trio_stomp.broker.queues._wildcard_queues import FEW_QUEUES, WildcardQueues
 from trio_stomp.protocol import Subscribed, Unsubscribed
 
 MANY = 100 * STEP
@@ -174,3 +174,12 @@ def test_early_subscriber_joins_a_new_queue_once(desk: Clocked):
         consumers = desk.queue(name).consumers
         assert len(consumers) == len({*consumers}) == MANY + 1
     assert late.consumer().joined == 2
+
+
+def test_a_new_queue_is_joined_at_once_if_there_is_time(bench: Bench):
+    reader = bench.actor()
+    for number in range(FEW_QUEUES + 1):
+        reader.subscribes("/queue/n*", f"{number}", "client")
+    bench.actor().sends("/queue/n1", "a")
+    assert len(bench.queue("/queue/n1").consumers) == FEW_QUEUES + 1
+    assert texts(reader.reads()) == ["a"]
