@@ -52,6 +52,10 @@ class Attacker:
         self.say(*frames, f"SEND\ndestination:/topic/overload.none\nreceipt:{name}\n\n")
         return self._hear(f"receipt-id:{name}\n".encode(), patience_s)
 
+    def hears(self, wanted: bytes, patience_s: float) -> bool:
+        """Return whether something arrives within a time."""
+        return self._hear(wanted, patience_s)
+
     def close(self) -> None:
         """Close without DISCONNECT."""
         self.line.close()

@@ -1,0 +1,24 @@
+"""What one event may cost: just below each bound neighbours wait no longer than promised, just
+above it the event is refused with the limit's name, from 1, 4 and 30 connections."""
+
+from pathlib import Path
+
+import pytest
+from _proof import attack_run
+from _proof.attack_run import run_attack
+from _proof.bounds import BOUNDS, UNCHANGED, assaults
+
+ROOT = Path(__file__).parents[2]
+REFUSED = {bound.name: sorted({bound.code, UNCHANGED}) for bound in BOUNDS if bound.above}
+
+
+@pytest.mark.parametrize("connections", [1, 4, 30])
+@pytest.mark.parametrize("number", range(len(BOUNDS)), ids=[bound.name for bound in BOUNDS])
+def test_a_bound_protects_neighbours(
+    number: int, connections: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(attack_run, "IDLE_S", 0.2)
+    assault = assaults(connections)[number]
+    felt = run_attack(assault, tmp_path, ROOT)
+    assert felt.figures["refusals"] == REFUSED.get(assault.name, [])
+    assert [each.line() for each in felt.verdicts if not each.holds] == []
