@@ -596,3 +596,28 @@ def documented(docstring: str) -> list[str]:
     """Return the names in the ``Args:`` of a docstring."""
     _, _, block = docstring.partition("Args:\n")
     return re.findall(r"^  (\w+):", block.partition("\n\n")[0], re.MULTILINE)
+
+
+LATE_JOINS = {
+    "broker/_broker.py": ["self.manager.core"],
+    "broker/_assembly.py": ["setup.memory.quota_percent"],
+}
+"""What is set on a part after it was made; docs/design.md names both."""
+
+
+def test_parts_of_the_core_are_complete_when_they_are_made() -> None:
+    """Where the core is put together, nothing is set on a part from outside."""
+    for path, known in LATE_JOINS.items():
+        (module,) = [each for each in MODULES if each.path == path]
+        found = [
+            ast.unparse(target)
+            for assembly in ast.walk(module.tree)
+            if isinstance(assembly, ast.FunctionDef)
+            if path.endswith("_assembly.py") or assembly.name == "__attrs_post_init__"
+            for node in ast.walk(assembly)
+            if isinstance(node, ast.Assign)
+            for target in node.targets
+            if isinstance(target, ast.Attribute)
+            if not (isinstance(target.value, ast.Name) and target.value.id == "self")
+        ]
+        assert found == known
