@@ -122,8 +122,7 @@ class Publisher:
         dear, for another turn.
 
         Raises:
-          NotYet: this turn has no time for it, or very many consumers must join a new queue first,
-            or messages leave a full one.
+          NotYet: very many consumers must join a new queue first, or messages leave a full one.
           ProtocolError: the destination cannot be sent to, or a full queue refuses. In the second
             case ``done`` on the error is the number taken before.
         """
@@ -142,6 +141,8 @@ class Publisher:
         if client is not None:
             if destination.cost_s * len(bodies) >= LIGHT_S and not context.in_commit:
                 bodies = self._affordable([destination], bodies)
+                if not bodies:
+                    return 0, NOTHING
             if destination.queue is None:
                 self._make_queues(context, (destination,))
             if may_push_out(destination):
@@ -160,6 +161,8 @@ class Publisher:
         if client is not None:
             if not context.in_commit:
                 bodies = self._affordable(destinations, bodies)
+                if not bodies:
+                    return 0, NOTHING
             self._make_queues(context, destinations)
         survives = any(destination.stores(options) for destination in destinations)
         each = self.to_queues.stored_each(quota, (head,)) if survives else 0
@@ -178,7 +181,6 @@ class Publisher:
         """Return the first of the messages, as many as this turn has time for.
 
         Raises:
-          NotYet: It has no time for any.
           ProtocolError: Each reaches more subscribers than one event may.
         """
         cost_s = sum(each.cost_s for each in destinations)
@@ -188,8 +190,6 @@ class Publisher:
             names = ",".join(each.name for each in destinations)
             raise too_many_subscribers(names, cost_s, LIMIT_S)
         most = self.turns.afford(cost_s, len(bodies))
-        if not most:
-            raise NotYet(iter(()))
         return bodies if most == len(bodies) else bodies[:most]
 
     def cost_of(self, client: Client, head: Head) -> float:
