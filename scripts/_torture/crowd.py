@@ -12,9 +12,9 @@ if TYPE_CHECKING:
 RUSH, RUSH_BYTES = 12, 3000
 BEAT_S = 0.5
 """Visitors come and go at the same times, like clients started by a timer."""
-JANITOR_ROUNDS, JANITOR_QUEUES = 5, 200
-"""The janitor switches to other queues of closed connections after this many rounds, and to this
-many."""
+JANITOR_ROUNDS, MOST_TAKEN = 5, 200
+"""The janitor switches to other queues of closed connections after this many rounds, or when they
+are empty, and to this many."""
 DRAINED_S = 6.0
 """The broker delays a NACKed message by up to 4 s. After this time, missing messages are lost."""
 
@@ -59,32 +59,44 @@ class Janitor(Client):
     """Consumes all queues until told to stop and no more messages arrive."""
 
     _has_drained = False
+    _taken: tuple[str, ...] = ()
+    """The queues of closed connections that it consumes."""
 
     def run(self) -> None:
         """Run until told to stop, and then until all messages have arrived.
 
         A broker without memory may refuse it, as others: what it has drained makes room.
         """
-        while not (self._has_drained or (self.stage.stop.is_set() and self.stage.world.found)):
-            if not self.stage.world.is_down:
+        world = self.stage.world
+        while not (self._has_drained or (self.stage.stop.is_set() and world.found)):
+            world.orphans.extendleft(self._taken)
+            self._taken = ()
+            if not world.is_down:
                 self.live()
-            time.sleep(BEAT_S if self.stage.world.is_down else 0.0)
+            time.sleep(BEAT_S if world.is_down else 0.0)
 
     def play(self) -> None:
-        """Subscribe to all shared queues, and to those of closed connections."""
+        """Subscribe to all shared queues, and in turn to those of closed connections."""
+        world = self.session.world
         for queue in QUEUES:
             self._take(queue)
-        rounds = 0
-        while not self.stage.stop.is_set():
-            self._round(rounds)
-            rounds += 1
+        while not self.stage.stop.is_set() or world.orphans:
+            orphans = world.orphans
+            self._taken = tuple(orphans.popleft() for _ in range(min(len(orphans), MOST_TAKEN)))
+            for queue in self._taken:
+                self._take(queue)
+            for _ in range(JANITOR_ROUNDS):
+                if not self._receive():
+                    break
+            for sub in self.session.subs.values():
+                if sub.destination in self._taken:
+                    self.actor.unsubscribe(sub)
+            self._taken = ()
         for queue in ("/queue/own.>", *DEEP):
             self._take(queue)
         quiet_since = time.monotonic()
         while time.monotonic() < quiet_since + DRAINED_S:
-            before = self.session.world.counts["from queues"]
-            self._round(0)
-            if self.session.world.counts["from queues"] != before:
+            if self._receive():
                 quiet_since = time.monotonic()
         self._has_drained = True
 
@@ -92,20 +104,15 @@ class Janitor(Client):
         self.actor.subscribe(queue, "client-individual", prefetch=1000)
         self.actor.flush()
 
-    def _round(self, number: int) -> None:
-        """Receive and acknowledge, and sometimes switch to other queues."""
-        if number % JANITOR_ROUNDS == 1:
-            for sub in self.session.subs.values():
-                if sub.destination not in QUEUES and not sub.is_leaving:
-                    self.actor.unsubscribe(sub)
-            orphans = self.session.world.orphans
-            for _ in range(min(len(orphans), JANITOR_QUEUES)):
-                self._take(orphans.popleft())
+    def _receive(self) -> bool:
+        """Receive and acknowledge for a while. Return whether anything has come."""
+        before = self.session.world.counts["from queues"]
         self.listen(0.2)
         for sub in self.session.subs.values():
             if not sub.is_leaving:
                 self.actor.acknowledge(sub, 1000, nack=0)
         self.actor.flush()
+        return self.session.world.counts["from queues"] != before
 
     def _end(self, *, is_polite: bool) -> None:  # noqa: ARG002
         self.disconnect()
