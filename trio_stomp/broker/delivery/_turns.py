@@ -131,7 +131,7 @@ class Turns:
         self._stop = None
         return all(self._stop is None and self.clock() < self.ends_at for _ in work)
 
-    def afford(self, cost_s: float, count: int = 1) -> int:
+    def afford(self, cost_s: float, count: int = 1, more_s: float = 0.0) -> int:
         """Return how many of ``count`` events of a client the turn has time for, and count them.
 
         Dear events are done one in each turn, after everything cheap. So a neighbour's frame waits
@@ -139,18 +139,22 @@ class Turns:
         time waits, and its turn comes in order.
 
         Args:
-          cost_s: The cost of each event, in seconds.
+          cost_s: The cost of the first event, in seconds.
           count: The number of events.
+          more_s: The cost of each further one.
         """
-        if cost_s * count < LIGHT_S:
+        if cost_s + more_s * (count - 1) < LIGHT_S:
             return count
         is_dear = cost_s >= DEAR_S
         may_act = self._is_late and (self._is_last or not is_dear)
         if not may_act and (is_dear or self.waiting):
             return 0
-        least = 0 if self._spent_s else 1
-        count = min(count, max(least, int((DEAR_S - self._spent_s) / cost_s)))
-        self._spent_s += cost_s * count
+        left_s = DEAR_S - self._spent_s - cost_s
+        if left_s < 0 and self._spent_s:
+            return 0
+        if more_s:
+            count = min(count, 1 + max(0, int(left_s / more_s)))
+        self._spent_s += cost_s + more_s * (count - 1)
         self.has_dear |= self._spent_s >= DEAR_S
         return count
 

@@ -189,7 +189,7 @@ class Publisher:
                 self.destinations.note_excess(each)
             names = ",".join(each.name for each in destinations)
             raise too_many_subscribers(names, cost_s, LIMIT_S)
-        most = self.turns.afford(cost_s, len(bodies))
+        most = self.turns.afford(cost_s, len(bodies), sum(each.more_s for each in destinations))
         return bodies if most == len(bodies) else bodies[:most]
 
     def cost_of(self, client: Client, head: Head) -> float:

@@ -50,6 +50,13 @@ def bodies(actor: Actor) -> list[str]:
     return [frame.text for frame in actor.writes() if frame.command == "MESSAGE"]
 
 
+def acknowledging(bench: Bench, destination: str, count: int) -> None:
+    """Subscribe with acknowledgements, each of which costs 6 us for each message of a run."""
+    reader = bench.actor()
+    for number in range(count):
+        reader.subscribes(destination, f"{number}", "client")
+
+
 def test_a_topic_takes_subscribers_up_to_the_limit_and_names_it() -> None:
     bench = Bench()
     filled(bench, T, MOST - 20)
@@ -110,7 +117,7 @@ def test_a_dear_message_waits_until_everything_cheap_is_done() -> None:
 
 def test_a_run_is_cut_between_messages_and_keeps_its_order_and_receipts() -> None:
     bench = Bench()
-    filled(bench, T, 8)  # 5 ms each
+    acknowledging(bench, T, 550)  # 3.3 ms each
     reader, sender = bench.actor(), bench.actor()
     reader.subscribes(T)
     run = FrameRun(
@@ -124,6 +131,17 @@ def test_a_run_is_cut_between_messages_and_keeps_its_order_and_receipts() -> Non
     assert sum(taken) == 9
     assert max(taken) <= 3
     assert sender.writes()[-1].get("receipt-id") == "last"
+
+
+def test_a_run_of_which_plain_subscribers_share_all_is_not_cut() -> None:
+    """A message takes 0.5 us for each subscriber, and each further one of its run a fifth."""
+    bench = Bench()
+    reader, sender = bench.actor(), bench.actor()
+    for number in range(75):
+        reader.subscribes(T, f"{number}")
+    sender.sends(T, *["x"] * 1_000)
+    assert len(bodies(reader)) == 75_000
+    assert not bench.broker.has_more
 
 
 def test_a_commit_that_costs_more_than_the_limit_is_refused_by_name() -> None:
@@ -161,8 +179,8 @@ def test_a_user_leaves_half_to_others(destination: str) -> None:
 
 def test_a_composite_run_is_cut_as_well() -> None:
     bench = Bench()
-    filled(bench, T, 4)
-    filled(bench, "/topic/u", 4)
+    acknowledging(bench, T, 300)
+    acknowledging(bench, "/topic/u", 300)
     reader, sender = bench.actor(), bench.actor()
     reader.subscribes(T)
     names = f"{T},/topic/u"
