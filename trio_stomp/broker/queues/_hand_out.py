@@ -1,7 +1,6 @@
 """Hand-out of a queue's messages to the ready consumers, round-robin."""
 
 from bisect import bisect_right
-from itertools import islice
 from operator import attrgetter
 from typing import TYPE_CHECKING
 
@@ -64,8 +63,13 @@ def next_ready(queue: "Queue", beneath: float) -> "list[Consumer]":
         start = peers.index(queue.last_served) + 1
         peers = peers[start:] + peers[:start]
     most = len(peers) if queue.has_selectors else MOST_CONSUMERS + 1
-    ready = (each for each in peers if each is consumer or each.is_ready)
-    return list(islice(filter(queue.may_serve, ready), most))
+    found: list[Consumer] = []
+    for each in peers:
+        if (each is consumer or each.is_ready) and queue.may_serve(each):
+            found.append(each)
+            if len(found) == most:
+                break
+    return found
 
 
 def hand_out(
@@ -89,7 +93,7 @@ def hand_out(
     room, expired = MOST_BYTES, 0
     is_open = queue.has_selectors  # some may not get what comes next
     while not is_open and ready and most and room > 0:
-        messages = queue.waiting.next(most)
+        messages = queue.waiting.next(min(most, _credit(ready, 0)))
         if plain := _plain_ones(messages, now):
             count, size = _deal(queue, ready, messages[:plain], served, room)
             most, room = most - count, room - size
@@ -190,38 +194,33 @@ def _deal(
     Returns:
       The number of messages and the bytes of their bodies.
     """
-    rounds = min([consumer.room_for(len(messages[0].body)) for consumer in ready])
-    count = min(len(messages), max(1, rounds) * len(ready))
-    while (size := _fitting(ready, messages[:count], room)) < 0:
-        count //= 2
+    sizes = [len(message.body) for message in messages]
+    largest, count = max(sizes), len(messages)
+    if largest:
+        count = min(count, _credit(ready, largest), room // largest or 1)
+        if count < len(messages):
+            messages, sizes = messages[:count], sizes[:count]
     queue.waiting.take_next(count)
-    consumers, turn = ready.copy(), count % len(ready)
-    queue.last_served = consumers[turn - 1]
+    turn = count % len(ready)
+    queue.last_served = ready[turn - 1]
+    consumers = ready[turn:] + ready[:turn]
+    first, most = len(ready) - turn, len(ready)
     ready.clear()
-    for index in (*range(turn, len(consumers)), *range(turn)):
-        consumer, part = consumers[index], messages[index : count : len(consumers)]
+    for index, consumer in enumerate(consumers):
+        part = messages[(index - first) % most :: most] if most > 1 else messages
         if part:
             served.setdefault(consumer, []).extend(part)
         if not part or consumer.charge(part):
             ready.append(consumer)
-    return count, size
+    return count, sum(sizes)
 
 
-def _fitting(ready: "list[Consumer]", messages: list[Message], room: int) -> int:
-    """Return the bytes of messages that can be dealt, or -1 if they must be fewer.
+def _credit(ready: "list[Consumer]", size: int) -> int:
+    """Return how many messages of a size can be dealt in whole rounds, or in part of one.
 
-    A consumer's last message may exceed its credit, and the last of all the ``room``.
+    A consumer's last message may exceed its credit, so a round is always possible.
     """
-    size = sum([len(message.body) for message in messages])
-    if len(messages) == 1:
-        return size
-    if size > room:
-        return -1
-    if len(messages) > len(ready):
-        for index, consumer in enumerate(ready):
-            if consumer.cost_of(messages[index :: len(ready)]) > consumer.bytes_left:
-                return -1
-    return size
+    return (min([consumer.room_for(size) for consumer in ready]) or 1) * len(ready)
 
 
 def losing_passed(queue: "Queue", passed: ScanPositions, now: float) -> Work:
