@@ -100,9 +100,10 @@ async def test_probes_while_the_store_is_read(is_secret: bool) -> None:
         nursery.start_soon(run)
         with trio.fail_after(PATIENCE_S):
             assert b" 200 " in await ask(port, "/livez", client_tls)
-            unready = await ask(port, "/readyz", client_tls)
-            assert b" 503 " in unready
-            assert unready.endswith(b"starting, 40%\n")
+            unready = b""
+            while not unready.endswith(b"starting, 40%\n"):  # as soon as its thread says so
+                unready = await ask(port, "/readyz", client_tls)
+                assert b" 503 " in unready
             assert await ask(port, "\r\n", client_tls) != b""
             store.may_go_on.set()
             await runs.wait()
