@@ -59,6 +59,7 @@ class Janitor(Client):
     """Consumes all queues until told to stop and no more messages arrive."""
 
     _has_drained = False
+    _most = MOST_TAKEN
     _taken: tuple[str, ...] = ()
     """The queues of closed connections that it consumes."""
 
@@ -69,8 +70,9 @@ class Janitor(Client):
         """
         world = self.stage.world
         while not (self._has_drained or (self.stage.stop.is_set() and world.found)):
-            world.orphans.extendleft(self._taken)
-            self._taken = ()
+            if self._taken:  # it was refused: fewer need less memory
+                world.orphans.extendleft(self._taken)
+                self._taken, self._most = (), max(1, len(self._taken) // 2)
             if not world.is_down:
                 self.live()
             time.sleep(BEAT_S if world.is_down else 0.0)
@@ -82,7 +84,7 @@ class Janitor(Client):
             self._take(queue)
         while not self.stage.stop.is_set() or world.orphans:
             orphans = world.orphans
-            self._taken = tuple(orphans.popleft() for _ in range(min(len(orphans), MOST_TAKEN)))
+            self._taken = tuple(orphans.popleft() for _ in range(min(len(orphans), self._most)))
             for queue in self._taken:
                 self._take(queue)
             for _ in range(JANITOR_ROUNDS):
@@ -91,7 +93,7 @@ class Janitor(Client):
             for sub in self.session.subs.values():
                 if sub.destination in self._taken:
                     self.actor.unsubscribe(sub)
-            self._taken = ()
+            self._taken, self._most = (), min(2 * self._most, MOST_TAKEN)
         for queue in ("/queue/own.>", *DEEP):
             self._take(queue)
         quiet_since = time.monotonic()
