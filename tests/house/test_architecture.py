@@ -602,7 +602,7 @@ LATE_JOINS = {
     "broker/_broker.py": ["self.manager.core"],
     "broker/_assembly.py": ["setup.memory.quota_percent"],
 }
-"""What is set on a part after it was made; docs/design.md names both."""
+"""Attributes that are set on a part of the core after it was made, as docs/design.md tells."""
 
 
 def test_parts_of_the_core_are_complete_when_they_are_made() -> None:

@@ -1,5 +1,8 @@
-"""What one event may cost: just below each bound neighbours wait no longer than promised, just
-above it the event is refused with the limit's name, from 1, 4 and 30 connections."""
+"""Bounds of one event protect neighbours, from 1, 4 and 30 connections.
+
+Just below a bound they wait no longer than promised; just above it the event is refused with the
+limit's name.
+"""
 
 from pathlib import Path
 

@@ -9,6 +9,7 @@ from trio_stomp.broker.delivery._delivery import ASK as ASK
 from trio_stomp.broker.delivery._delivery import BINDING_S as BINDING_S
 from trio_stomp.broker.delivery._delivery import NEVER as NEVER
 from trio_stomp.broker.delivery._delivery import PLAIN_S as PLAIN_S
+from trio_stomp.broker.delivery._delivery import RUN_S as RUN_S
 from trio_stomp.broker.delivery._delivery import STALE_GENERATION as STALE_GENERATION
 from trio_stomp.broker.delivery._delivery import UNWRITTEN as UNWRITTEN
 from trio_stomp.broker.delivery._delivery import Delivery as Delivery

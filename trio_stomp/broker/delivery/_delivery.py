@@ -72,6 +72,8 @@ class Destination:
     cost_s: float = 0.0
     """The cost of a message at its subscribers, in seconds: at most this, as subscribers were last
     looked up or have come since."""
+    more_s: float = 0.0
+    """The cost of each further message of a run, as subscribers were last looked up."""
     cost: int = 0
     """Bytes of tables charged while the destination is in use; then 0."""
     quota: "Quota | None" = None
@@ -113,11 +115,6 @@ class Destination:
     bytes_out: int = 0
     ingress: Histogram | None = None
     delivery: Histogram | None = None
-
-    @property
-    def more_s(self) -> float:
-        """Return the cost of each further message of a run at its subscribers, in seconds."""
-        return len(self.plain) * RUN_S + len(self.filtered) * BINDING_S
 
     @property
     def is_idle(self) -> bool:

@@ -203,11 +203,9 @@ def _deal(
     queue.waiting.take_next(count)
     turn = count % len(ready)
     queue.last_served = ready[turn - 1]
-    consumers = ready[turn:] + ready[:turn]
-    first, most = len(ready) - turn, len(ready)
+    parts = [(each, messages[index :: len(ready)]) for index, each in enumerate(ready)]
     ready.clear()
-    for index, consumer in enumerate(consumers):
-        part = messages[(index - first) % most :: most] if most > 1 else messages
+    for consumer, part in parts[turn:] + parts[:turn]:
         if part:
             served.setdefault(consumer, []).extend(part)
         if not part or consumer.charge(part):

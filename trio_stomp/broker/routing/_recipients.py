@@ -10,6 +10,7 @@ from attrs import define
 from trio_stomp.broker.delivery import (
     BINDING_S,
     PLAIN_S,
+    RUN_S,
     AnyBinding,
     Destination,
     Member,
@@ -28,6 +29,7 @@ class Recipients:
     Args:
       found: The members in the order of look-up; None = few.
       cost_s: The cost of a message, in seconds.
+      more_s: The cost of each further message of a run, in seconds.
       users: The number of destinations that use it.
     """
 
@@ -37,6 +39,7 @@ class Recipients:
     filtered: Sequence[Member] = ()
     durables: Sequence[AnyBinding] = ()
     cost_s: float = 0.0
+    more_s: float = 0.0
     users: int = 0
 
     @property
@@ -86,6 +89,8 @@ def recipients_of(
     bindings = [each for each in filtered if not isinstance(each, Subscription)]
     recipients.durables = tuple([each for each in bindings if each.durable])
     recipients.cost_s = len(plain) * PLAIN_S
+    # Selectors are evaluated once for a run: all its messages have one header block.
+    recipients.more_s = (len(members) - len(bindings)) * RUN_S + len(bindings) * BINDING_S
     if filtered:
         if is_topic:  # a message for a work queue has one recipient
             recipients.cost_s += (len(filtered) - len(bindings)) * PLAIN_S

@@ -47,7 +47,7 @@ class SharedRecipients:
         """Set the list of ``destination``."""
         self.take_back(destination)
         recipients.lend(destination)
-        destination.cost_s = recipients.cost_s
+        destination.cost_s, destination.more_s = recipients.cost_s, recipients.more_s
         if recipients.size > FEW_TAKERS:
             if not recipients.users:
                 self.size += recipients.size

@@ -115,10 +115,11 @@ class TopicSender:
                 return self.keep(publication, now)
             return matched(1)
         rest = self.answer(publication)
-        if rest is not None and answers is None:
-            self.turns.carry_out(rest)
-        elif rest is not None and answers is not None:
-            answers.append(rest)
+        if rest is not None:
+            if answers is None:
+                self.turns.carry_out(rest)
+            else:
+                answers.append(rest)
         return matched(len(destination.subscribers))
 
     def keep(self, publication: Publication, now: float) -> SendOutcome:

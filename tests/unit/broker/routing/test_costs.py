@@ -144,6 +144,16 @@ def test_a_run_of_which_plain_subscribers_share_all_is_not_cut() -> None:
     assert not bench.broker.has_more
 
 
+def test_a_run_for_subscribers_with_selectors_is_not_cut_either() -> None:
+    bench = Bench()
+    reader, sender = bench.actor(), bench.actor()
+    for number in range(75):
+        reader.subscribes(T, f"{number}", selector="a IS NULL")
+    sender.sends(T, *["x"] * 1_000)
+    assert len(bodies(reader)) == 75_000
+    assert not bench.broker.has_more
+
+
 def test_a_commit_that_costs_more_than_the_limit_is_refused_by_name() -> None:
     bench = Bench()
     filled(bench, T, 8)
