@@ -39,7 +39,7 @@ class Attacker:
         self._receipts = 0
         self._data = b""
         self._write(login)
-        self._hear(b"CONNECTED\n", PATIENCE_S)
+        self.hear(b"CONNECTED\n", PATIENCE_S)
 
     def say(self, *frames: str) -> None:
         """Write frames without reading, unless the broker does not read either."""
@@ -50,11 +50,7 @@ class Attacker:
         self._receipts += 1
         name = f"all-{self._receipts}"
         self.say(*frames, f"SEND\ndestination:/topic/overload.none\nreceipt:{name}\n\n")
-        return self._hear(f"receipt-id:{name}\n".encode(), patience_s)
-
-    def hears(self, wanted: bytes, patience_s: float) -> bool:
-        """Return whether something arrives within a time."""
-        return self._hear(wanted, patience_s)
+        return self.hear(f"receipt-id:{name}\n".encode(), patience_s)
 
     def close(self) -> None:
         """Close without DISCONNECT."""
@@ -73,7 +69,8 @@ class Attacker:
             except ConnectionError:
                 self.refusal = self.refusal or "reset"
 
-    def _hear(self, wanted: bytes, patience_s: float) -> bool:
+    def hear(self, wanted: bytes, patience_s: float) -> bool:
+        """Read until something arrives. Return False after an ERROR, or if it does not in time."""
         until = time.monotonic() + patience_s
         while wanted not in self._data and not self.refusal:
             left_s = until - time.monotonic()

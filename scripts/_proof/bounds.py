@@ -71,7 +71,7 @@ def tried(bound: Bound, count: int, port: int, begin: Begin) -> list[Attacker]:
 def is_silent(destination: str, witness: Attacker) -> bool:
     """Return whether a queue has no message for a new consumer."""
     witness.ask(subscribe(0, destination))
-    return not witness.hears(b"MESSAGE\n", 0.3)
+    return not witness.hear(b"MESSAGE\n", 0.3)
 
 
 def _share(most: int, number: int, count: int) -> range:
