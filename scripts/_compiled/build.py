@@ -42,7 +42,7 @@ MODULES = (
     "trio_stomp/broker/queues/_queue.py",
     "trio_stomp/broker/queues/_queues.py",
     "trio_stomp/broker/_receipts.py",
-    "trio_stomp/broker/queues/_returned.py",
+    "trio_stomp/broker/queues/_waiting.py",
     "trio_stomp/broker/routing/_destinations.py",
     "trio_stomp/broker/delivery/_subscription.py",
     "trio_stomp/broker/routing/_recipients.py",

@@ -491,7 +491,7 @@ class QueueModel(RuleBasedStateMachine):
             consumer = reader.actor.consumer(reader.id)
             mine = sorted(reader.mine.items(), key=lambda each: self.order[each[0]])
             known = [copy.body for _, copy in mine]
-            assert [each.message.body.decode() for each in consumer.unacked.values()] == known
+            assert [each.body.decode() for each in consumer.unacked.values()] == known
             assert consumer.lent is None or len(consumer.lent) >= len(known)
             assert consumer.count_left == reader.prefetch - len(known)
 

@@ -615,10 +615,10 @@ class Core:
         """Return the bytes charged for header blocks of waiting and unacknowledged messages."""
         waiting = [each for queue in self.broker.queues for each in queue.waiting.in_order()]
         taken = [
-            unacked.message
+            message
             for queue in self.broker.queues
             for consumer in queue.consumers
-            for unacked in consumer.unacked.values()
+            for message in consumer.unacked.values()
         ]
         heads = {message.publication.head for message in waiting + taken}
         return sum(head_bytes(head.headers) for head in heads)

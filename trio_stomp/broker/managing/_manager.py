@@ -233,8 +233,8 @@ class Manager:
         acknowledger, done = self.acknowledger, 0
         for consumer, numbers in held:
             for number in numbers:
-                unacked = consumer.unacked.get(number)
-                if unacked is not None and unacked.queue is queue:
+                message = consumer.unacked.get(number)
+                if message is not None and message.source is queue:
                     acknowledger.note_room(consumer)
                     for each in consumer.take_acked(number, cumulative=False):
                         acknowledger.give_back(each, self.queues.turns.now)

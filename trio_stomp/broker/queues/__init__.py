@@ -14,11 +14,9 @@ from trio_stomp.broker.queues._consumer import AUTO_BATCH_BYTES as AUTO_BATCH_BY
 from trio_stomp.broker.queues._consumer import CLIENT as CLIENT
 from trio_stomp.broker.queues._consumer import Consumer as Consumer
 from trio_stomp.broker.queues._consumer import Source as Source
-from trio_stomp.broker.queues._consumer import Unacked as Unacked
-from trio_stomp.broker.queues._message import LEVELS as LEVELS
 from trio_stomp.broker.queues._message import MESSAGE_OVERHEAD_BYTES as MESSAGE_OVERHEAD_BYTES
+from trio_stomp.broker.queues._message import DeadLetterReason as DeadLetterReason
 from trio_stomp.broker.queues._message import Message as Message
-from trio_stomp.broker.queues._message import Paged as Paged
 from trio_stomp.broker.queues._message import charge as charge
 from trio_stomp.broker.queues._message import cost_alone as cost_alone
 from trio_stomp.broker.queues._message import cost_of as cost_of
@@ -30,11 +28,12 @@ from trio_stomp.broker.queues._queue import AGAIN_S as AGAIN_S
 from trio_stomp.broker.queues._queue import PLACE as PLACE
 from trio_stomp.broker.queues._queue import Queue as Queue
 from trio_stomp.broker.queues._queue import queue_of as queue_of
-from trio_stomp.broker.queues._queue_host import DeadLetterReason as DeadLetterReason
 from trio_stomp.broker.queues._queues import QueueBook as QueueBook
 from trio_stomp.broker.queues._readers import Readers as Readers
 from trio_stomp.broker.queues._storage import Storage as Storage
 from trio_stomp.broker.queues._storage import head_lines as head_lines
+from trio_stomp.broker.queues._waiting import LEVELS as LEVELS
+from trio_stomp.broker.queues._waiting import Paged as Paged
 from trio_stomp.broker.queues._wildcard_queues import FEW_QUEUES as FEW_QUEUES
 from trio_stomp.broker.queues._wildcard_queues import STEP as STEP
 from trio_stomp.broker.queues._windows import searches as searches

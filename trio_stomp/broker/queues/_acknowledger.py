@@ -13,10 +13,9 @@ from trio_stomp.broker.delivery import (
     may_have_been_given,
 )
 from trio_stomp.broker.headers import ID_MARK
-from trio_stomp.broker.queues._consumer import CLIENT, INDIVIDUAL, Consumer, Source, Unacked
-from trio_stomp.broker.queues._message import Message
+from trio_stomp.broker.queues._consumer import CLIENT, INDIVIDUAL, Consumer, Source
+from trio_stomp.broker.queues._message import DeadLetterReason, Message
 from trio_stomp.broker.queues._queue import AGAIN_S
-from trio_stomp.broker.queues._queue_host import DeadLetterReason
 from trio_stomp.broker.queues._queues import QueueBook
 from trio_stomp.protocol import Acked
 
@@ -76,12 +75,12 @@ class Acknowledger:
             if not taken:
                 without.append(number)
             left = iter(taken)
-            for unacked in left:
-                is_stored |= unacked.message.stored > 0
+            for message in left:
+                is_stored |= message.stored > 0
                 try:
-                    self.settle(unacked, event, now)
+                    self.settle(message, event, now)
                 except Exception:
-                    self._give_all_back((unacked, *left), now)
+                    self._give_all_back((message, *left), now)
                     raise
         return is_stored, without
 
@@ -112,11 +111,11 @@ class Acknowledger:
             return name
         consumer, number = found
         assert isinstance(consumer, Consumer)
-        if not self.names.begins(name, is_stored=consumer.unacked[number].message.stored > 0):
+        if not self.names.begins(name, is_stored=consumer.unacked[number].stored > 0):
             return name
         return f"{consumer.subscription.tag}-{number}".encode()
 
-    def _take_run(self, client: Client, event: Acked) -> list[Unacked]:
+    def _take_run(self, client: Client, event: Acked) -> list[Message]:
         """Take the deliveries of a run of ACKs at once, at half the cost of one by one.
 
         This works for the usual run: valid ACKs of one consumer that each settle one message.
@@ -147,25 +146,25 @@ class Acknowledger:
         self.note_room(consumer)
         return consumer.take_run(numbers)
 
-    def _settle_run(self, run: list[Unacked], now: float) -> bool:
+    def _settle_run(self, run: list[Message], now: float) -> bool:
         """Settle the deliveries of a run, and return whether any of them is in the store."""
         self.counters.acked += len(run)
         left = run
         while left:
-            queue = left[0].queue
-            messages = [unacked.message for unacked in left if unacked.queue is queue]
+            source = left[0].source
+            messages = [message for message in left if message.source is source]
             try:
-                queue.settle_all(messages)
+                source.settle_all(messages)
             except Exception:
                 self._give_all_back(left, now)
                 raise
             is_all = len(messages) == len(left)
-            left = [] if is_all else [each for each in left if each.queue is not queue]
-        return any(unacked.message.stored for unacked in run)
+            left = [] if is_all else [each for each in left if each.source is not source]
+        return any(message.stored for message in run)
 
     def take(
         self, client: Client, event: Acked, name: bytes, *, forgiving: bool = False
-    ) -> list[Unacked]:
+    ) -> list[Message]:
         """Take the deliveries of an ACK or NACK from their consumer, and return them.
 
         Raises:
@@ -221,7 +220,7 @@ class Acknowledger:
                 deliveries.append(found)
         return deliveries
 
-    def settle(self, unacked: Unacked, event: Acked, now: float) -> None:
+    def settle(self, message: Message, event: Acked, now: float) -> None:
         """Apply an ACK or NACK to a delivery that was taken from its consumer.
 
         Raises:
@@ -229,13 +228,13 @@ class Acknowledger:
         """
         if event.negative:
             self.counters.nacked += 1
-            unacked.queue.nacked += 1
+            message.source.nacked += 1
             if event.requeue:
-                self.give_back(unacked, now, failed=True, elsewhere=True)
+                self.give_back(message, now, failed=True, elsewhere=True)
             else:
-                unacked.queue.kill(unacked.message, DeadLetterReason.REJECTED, now)
+                message.source.kill(message, DeadLetterReason.REJECTED, now)
         else:
-            unacked.queue.settle(unacked.message)
+            message.source.settle(message)
             self.counters.acked += 1
 
     def find(
@@ -302,37 +301,37 @@ class Acknowledger:
     def return_some(self, consumer: Consumer, count: int, now: float) -> None:
         """Return a leaving consumer's oldest ``count`` messages to the queue."""
         suspect = self._suspect(consumer)
-        for unacked in consumer.take_oldest(count):
-            self.give_back(unacked, now, failed=unacked.message is suspect)
+        for message in consumer.take_oldest(count):
+            self.give_back(message, now, failed=message is suspect)
 
-    def _give_all_back(self, deliveries: Iterable[Unacked], now: float) -> None:
-        for unacked in deliveries:
-            self.give_back(unacked, now)
+    def _give_all_back(self, deliveries: Iterable[Message], now: float) -> None:
+        for message in deliveries:
+            self.give_back(message, now)
 
     def give_back(
-        self, unacked: Unacked, now: float, *, failed: bool = False, elsewhere: bool = False
+        self, message: Message, now: float, *, failed: bool = False, elsewhere: bool = False
     ) -> None:
         """Return a delivery to its queue, or make it a dead letter. A bug only delays that.
 
         Args:
-          unacked: A delivery that was taken from its consumer.
+          message: A delivery that was taken from its consumer.
           now: Seconds of the broker's clock.
           failed: It counts as failed.
           elsewhere: It has been refused: it returns after a delay, or goes to another member.
         """
-        queue, message, delay_s, reassign = unacked.queue, unacked.message, 0.0, None
+        source, delay_s, reassign = message.source, 0.0, None
         try:
-            if failed and self._fail(queue, message, now):
+            if failed and self._fail(source, message, now):
                 return
             if elsewhere:
-                delay_s, reassign = queue.policy.delay_s(message.failures), queue.reassign
+                delay_s, reassign = source.policy.delay_s(message.failures), source.reassign
         except Exception as bug:
             self.queues.turns.bug, delay_s = bug, AGAIN_S
         self.counters.redelivered += 1
-        queue.redelivered += 1
-        queue.unacked -= 1
+        source.redelivered += 1
+        source.unacked -= 1
         if reassign is None:
-            queue.give_back(message, delay_s, now)
+            source.give_back(message, delay_s, now)
         else:
             self.queues.carry_out(reassign(message, delay_s, now))
 
@@ -348,8 +347,8 @@ class Acknowledger:
         for looked, number in enumerate(numbers, 1):
             if number in consumer.unacked:
                 self.note_room(consumer)
-                for unacked in consumer.take_acked(number, cumulative=False):
-                    self.give_back(unacked, now, failed=True, elsewhere=True)
+                for message in consumer.take_acked(number, cumulative=False):
+                    self.give_back(message, now, failed=True, elsewhere=True)
             if looked % TIMED_OUT == 0:
                 yield
 
@@ -358,8 +357,8 @@ class Acknowledger:
         self.note_room(consumer)
         for number in numbers:
             if number in consumer.unacked:
-                for unacked in consumer.take_acked(number, cumulative=False):
-                    unacked.queue.kill(unacked.message, DeadLetterReason.EXPIRED, now)
+                for message in consumer.take_acked(number, cumulative=False):
+                    message.source.kill(message, DeadLetterReason.EXPIRED, now)
 
     def _fail(self, queue: Source, message: Message, now: float) -> bool:
         """Count a failed delivery. Return whether the message was dead-lettered for it."""
@@ -392,8 +391,8 @@ def _note_lent(client: Client) -> None:
         consumer = subscription.consumer
         if isinstance(consumer, Consumer) and not subscription.tag.endswith(ID_MARK):
             consumer.lent = lent
-            for number, unacked in consumer.unacked.items():
-                lent[unacked.message.number] = (consumer, number)
+            for number, message in consumer.unacked.items():
+                lent[message.number] = (consumer, number)
 
 
 def _text(name: bytes) -> str:

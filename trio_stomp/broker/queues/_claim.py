@@ -5,7 +5,8 @@ from typing import TYPE_CHECKING
 
 from attrs import define, field
 
-from trio_stomp.broker.queues._consumer import CLIENT, Consumer, Unacked
+from trio_stomp.broker.queues._consumer import CLIENT, Consumer
+from trio_stomp.broker.queues._message import Message
 
 if TYPE_CHECKING:
     from trio_stomp.broker.delivery import Client
@@ -24,7 +25,7 @@ class Claim:
     client: "Client"
     acknowledger: "Acknowledger"
     event: "Acked"
-    parts: list[tuple[Consumer, deque[tuple[int, Unacked]]]] = field(factory=list)
+    parts: list[tuple[Consumer, deque[tuple[int, Message]]]] = field(factory=list)
     """Deliveries left to settle, with their numbers and consumers."""
 
     def take(self) -> None:
@@ -44,7 +45,7 @@ class Claim:
     @property
     def stored(self) -> list[int]:
         """Return the ids of the deliveries in the store."""
-        each = (unacked.message.stored for _, pool in self.parts for _, unacked in pool)
+        each = (message.stored for _, pool in self.parts for _, message in pool)
         return [id for id in each if id]
 
     def commit(self, now: float) -> None:
@@ -53,11 +54,11 @@ class Claim:
             for consumer, pool in self.parts:
                 self.acknowledger.note_room(consumer)
                 while pool:
-                    number, unacked = pool[0]
+                    number, message = pool[0]
                     if not self.event.negative:
-                        unacked.message.stored = 0  # its end is already stored
-                    self.acknowledger.settle(unacked, self.event, now)
-                    consumer.release(number, unacked)
+                        message.stored = 0  # its end is already stored
+                    self.acknowledger.settle(message, self.event, now)
+                    consumer.release(number, message)
                     pool.popleft()
         finally:
             self.withdraw(now)
@@ -66,7 +67,7 @@ class Claim:
         """Implement ``Effect.withdraw``: return the deliveries that are left to their queues."""
         for consumer, pool in self.parts:
             self.acknowledger.note_room(consumer)
-            for number, unacked in pool:
-                consumer.release(number, unacked)
-                self.acknowledger.give_back(unacked, now)
+            for number, message in pool:
+                consumer.release(number, message)
+                self.acknowledger.give_back(message, now)
         self.parts.clear()

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from trio_stomp.broker.delivery import Work
-    from trio_stomp.broker.queues._queue_host import DeadLetterReason
+    from trio_stomp.broker.queues._message import DeadLetterReason
     from trio_stomp.broker.routing import DestinationPolicy
     from trio_stomp.broker.selectors import Selector
 
@@ -75,14 +75,6 @@ class Source(Protocol):
 
 
 @define(eq=False, repr=False)
-class Unacked:
-    """An unacknowledged message, and the source that it returns to."""
-
-    message: Message
-    queue: "Source"
-
-
-@define(eq=False, repr=False)
 class Consumer:
     """The consumer of a subscription. A wildcard or composite destination has several queues.
 
@@ -100,7 +92,8 @@ class Consumer:
     selector: "Selector | None" = None
     always_sends_redelivered: bool = False
     queues: "dict[Source, None]" = field(factory=dict)
-    unacked: dict[int, Unacked] = field(factory=dict)
+    unacked: dict[int, Message] = field(factory=dict)
+    """Deliveries that must be acknowledged, by number, in order."""
     excused: dict[int, None] = field(factory=dict)
     """Unacknowledged deliveries that an open transaction acknowledges. They use no credit."""
     watched: list[tuple[float, int, int]] = field(factory=list)
@@ -201,8 +194,9 @@ class Consumer:
             span = messages[start:stop]
             tails = self._encode(span, first + start)
             if tracks:
-                unacked = [Unacked(message, source) for message in span]
-                self.unacked.update(enumerate(unacked, first + start))
+                for message in span:
+                    message.source = source
+                self.unacked.update(enumerate(span, first + start))
                 if self.lent is not None:
                     for number, message in enumerate(span, first + start):
                         self.lent[message.number] = (self, number)
@@ -252,14 +246,14 @@ class Consumer:
         delivery.returns = True  # if this is not sent, the message is not lost
         self.fan_out.show(self.subscription, delivery)
 
-    def take_acked(self, number: int, *, cumulative: bool) -> list[Unacked]:
+    def take_acked(self, number: int, *, cumulative: bool) -> list[Message]:
         """Remove and return the deliveries that an ACK or NACK of ``number`` settles."""
         numbers = [number]
         if cumulative and next(iter(self.unacked)) != number:
             numbers = list(takewhile(lambda each: each <= number, self.unacked))
         return [self._forget(each) for each in numbers]
 
-    def claim(self, number: int, *, cumulative: bool) -> dict[int, Unacked]:
+    def claim(self, number: int, *, cumulative: bool) -> dict[int, Message]:
         """Take the same deliveries as ``take_acked``. They use credit until ``release``."""
         unacked = self.unacked
         numbers = [number]
@@ -268,23 +262,23 @@ class Consumer:
         claimed = {each: unacked.pop(each) for each in numbers}
         if self.lent is not None:
             for each in claimed.values():
-                del self.lent[each.message.number]
+                del self.lent[each.number]
         return claimed
 
-    def take_run(self, numbers: list[int]) -> list[Unacked]:
+    def take_run(self, numbers: list[int]) -> list[Message]:
         """Remove and return the deliveries of these numbers, all of which it has."""
         if self.excused or self.lent is not None:
             return [self._forget(number) for number in numbers]
         run = list(map(self.unacked.pop, numbers))
         self.count_left += len(run)
-        self.bytes_left += sum([len(unacked.message.body) for unacked in run])
+        self.bytes_left += sum([len(message.body) for message in run])
         return run
 
-    def take_all(self) -> list[Unacked]:
+    def take_all(self) -> list[Message]:
         """Remove and return all unacknowledged deliveries, in order."""
         return [self._forget(number) for number in list(self.unacked)]
 
-    def take_oldest(self, count: int) -> list[Unacked]:
+    def take_oldest(self, count: int) -> list[Message]:
         """Remove and return the oldest unacknowledged deliveries, in order."""
         return [self._forget(number) for number in list(islice(self.unacked, count))]
 
@@ -294,8 +288,8 @@ class Consumer:
         If an open transaction acknowledges all, this is the last one.
         """
         last: Message | None = None
-        for number, unacked in self.unacked.items():
-            last = unacked.message
+        for number, message in self.unacked.items():
+            last = message
             if number not in self.excused:
                 break
         return last
@@ -316,7 +310,7 @@ class Consumer:
                 return
             self.excused[each] = None
             self.count_left += 1
-            self.bytes_left += len(self.unacked[each].message.body)
+            self.bytes_left += len(self.unacked[each].body)
 
     def narrow(self, number: int, *, cumulative: bool) -> None:
         """Undo ``widen``: the deliveries use credit again."""
@@ -325,28 +319,28 @@ class Consumer:
             if each in self.excused:
                 del self.excused[each]
                 self.count_left -= 1
-                self.bytes_left -= len(self.unacked[each].message.body)
+                self.bytes_left -= len(self.unacked[each].body)
 
-    def lend(self, number: int, unacked: Unacked) -> None:
+    def lend(self, number: int, message: Message) -> None:
         """Add an unacknowledged delivery, which uses credit."""
-        self.unacked[number] = unacked
+        self.unacked[number] = message
         self.count_left -= 1
-        self.bytes_left -= len(unacked.message.body)
+        self.bytes_left -= len(message.body)
 
-    def _forget(self, number: int) -> Unacked:
-        unacked = self.unacked.pop(number)
+    def _forget(self, number: int) -> Message:
+        message = self.unacked.pop(number)
         if self.lent is not None:
-            del self.lent[unacked.message.number]
-        self.release(number, unacked)
-        return unacked
+            del self.lent[message.number]
+        self.release(number, message)
+        return message
 
-    def release(self, number: int, unacked: Unacked) -> None:
+    def release(self, number: int, message: Message) -> None:
         """Return the credit of a delivery that was taken."""
         if number in self.excused:
             del self.excused[number]
         else:
             self.count_left += 1
-            self.bytes_left += len(unacked.message.body)
+            self.bytes_left += len(message.body)
 
     def _encode(self, messages: list[Message], first: int) -> list[bytes]:
         tails = [b""]

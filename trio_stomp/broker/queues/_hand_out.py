@@ -8,8 +8,9 @@ from attrs import define, field
 
 from trio_stomp.base import BrokenInvariant
 from trio_stomp.broker.delivery import NEVER, Publication, Work
-from trio_stomp.broker.queues._message import LEVELS, Message, Paged
+from trio_stomp.broker.queues._message import Message
 from trio_stomp.broker.queues._scan_positions import ScanPositions
+from trio_stomp.broker.queues._waiting import LEVELS, Paged
 
 if TYPE_CHECKING:
     from trio_stomp.broker.queues._consumer import Consumer
@@ -164,7 +165,7 @@ def _deliver(queue: "Queue", consumer: "Consumer", messages: list[Message], now:
 def _take_back(queue: "Queue", served: "dict[Consumer, list[Message]]") -> None:
     """Put back what a failed hand-out took out, except deliveries that consumers have."""
     for consumer, messages in served.items():
-        delivered = {id(each.message) for each in consumer.unacked.values()}
+        delivered = set(map(id, consumer.unacked.values()))
         back = [message for message in messages if id(message) not in delivered]
         queue.unacked += len(messages) - len(back)
         consumer.uncharge(back)

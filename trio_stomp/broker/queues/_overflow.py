@@ -18,13 +18,13 @@ from trio_stomp.broker.delivery import (
 from trio_stomp.broker.headers import NOTHING, PRIORITY_DEFAULT, SendOutcome
 from trio_stomp.broker.queues._message import (
     MESSAGE_OVERHEAD_BYTES,
+    DeadLetterReason,
     Message,
     charge,
     cost_alone,
     force,
 )
 from trio_stomp.broker.queues._queue import Queue
-from trio_stomp.broker.queues._queue_host import DeadLetterReason
 from trio_stomp.broker.queues._queues import QueueBook
 from trio_stomp.broker.routing import BLOCK, DEAD_LETTER, beyond_quota, kept_rule, stored_rule
 
@@ -376,9 +376,9 @@ def _could_fit(queue: Queue, size: int) -> bool:
     if policy.max_messages and bound >= policy.max_messages:
         return False
     taken = queue.delayed_bytes + sum(
-        len(each.message.body)
+        len(each.body)
         for consumer in queue.consumers
         for each in consumer.unacked.values()
-        if each.queue is queue
+        if each.source is queue
     )
     return not policy.max_bytes or taken + size <= policy.max_bytes

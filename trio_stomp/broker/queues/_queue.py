@@ -13,13 +13,14 @@ from trio_stomp.broker.headers import PRIORITY_DEFAULT
 from trio_stomp.broker.queues._consumer import Consumer
 from trio_stomp.broker.queues._groups import Groups
 from trio_stomp.broker.queues._hand_out import next_ready, serve
-from trio_stomp.broker.queues._message import Message, Paged, Waiting, charge_again, refund
-from trio_stomp.broker.queues._queue_host import DeadLetterReason, QueueHost
+from trio_stomp.broker.queues._message import DeadLetterReason, Message, charge_again, refund
 from trio_stomp.broker.queues._scan_positions import ScanPositions, Taken, Window
+from trio_stomp.broker.queues._waiting import Paged, Waiting
 from trio_stomp.broker.routing import DestinationPolicy
 
 if TYPE_CHECKING:
     from trio_stomp.broker.delivery import Destination
+    from trio_stomp.broker.queues._queue_host import QueueHost
 
 PLACE = "queue:"
 """Prefix of the keys of queues in the store."""

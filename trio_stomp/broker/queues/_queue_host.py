@@ -1,7 +1,6 @@
-"""The part of the core that a queue uses, and the reasons and header blocks of dead letters."""
+"""The part of the core that a queue uses, and the counts and header blocks of dead letters."""
 
 from contextlib import AbstractContextManager
-from enum import Enum
 from typing import TYPE_CHECKING, Protocol, TypeVar
 
 from attrs import define, field
@@ -9,23 +8,13 @@ from attrs import define, field
 from trio_stomp.base import MemoryBudget
 from trio_stomp.broker.delivery import Timers, Turns, Work
 from trio_stomp.broker.headers import PLAIN_SEND
-from trio_stomp.broker.queues._message import Message
+from trio_stomp.broker.queues._message import DeadLetterReason, Message
 from trio_stomp.frames import TEXT, Head
 
 if TYPE_CHECKING:
     from trio_stomp.broker.queues._consumer import Consumer
 
 QueueT = TypeVar("QueueT", contravariant=True)
-
-
-class DeadLetterReason(Enum):
-    """Reasons for a dead letter, as in its header ``x-death-reason``."""
-
-    REJECTED = "rejected"
-    DELIVERY_LIMIT = "delivery-limit"
-    MAX_EXCEPTIONS = "max-exceptions"
-    EXPIRED = "expired"
-    OVERFLOW = "overflow"
 
 
 @define(eq=False, repr=False)

@@ -27,15 +27,9 @@ from trio_stomp.broker.delivery import (
 )
 from trio_stomp.broker.names import PRIVATE_QUEUE, STOMPSERVER_DEAD_LETTERS, Kind, Pattern
 from trio_stomp.broker.queues._consumer import Consumer, Source
-from trio_stomp.broker.queues._message import Message, cost_alone, force, refund
+from trio_stomp.broker.queues._message import DeadLetterReason, Message, cost_alone, force, refund
 from trio_stomp.broker.queues._queue import AGAIN_S, PLACE, Queue, queue_of
-from trio_stomp.broker.queues._queue_host import (
-    MAX_HOPS,
-    DeadLetterCounts,
-    DeadLetterReason,
-    dead_head,
-    hops_of,
-)
+from trio_stomp.broker.queues._queue_host import MAX_HOPS, DeadLetterCounts, dead_head, hops_of
 from trio_stomp.broker.queues._wildcard_queues import FEW_QUEUES, WildcardQueues
 from trio_stomp.broker.queues._windows import Windows
 from trio_stomp.broker.routing import Destinations, PolicyBook

@@ -11,8 +11,9 @@ from itertools import islice
 from attrs import define, field
 
 from trio_stomp.base import MemoryBudget, Quota
-from trio_stomp.broker.queues._message import LEVELS, MESSAGE_OVERHEAD_BYTES, Paged
+from trio_stomp.broker.queues._message import MESSAGE_OVERHEAD_BYTES
 from trio_stomp.broker.queues._queue import Queue
+from trio_stomp.broker.queues._waiting import LEVELS, Paged
 
 PAGE_BYTES = 256 * 1024
 """The approximate bytes of bodies in one page."""

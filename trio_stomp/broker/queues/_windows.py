@@ -13,9 +13,10 @@ from typing import TYPE_CHECKING
 from attrs import define, field
 
 from trio_stomp.broker.delivery import NEVER
-from trio_stomp.broker.queues._message import LEVELS, MESSAGE_OVERHEAD_BYTES, Message, force, refund
+from trio_stomp.broker.queues._message import MESSAGE_OVERHEAD_BYTES, Message, force, refund
 from trio_stomp.broker.queues._queue import LOW_COUNT, SWEEP_S, Queue
 from trio_stomp.broker.queues._scan_positions import Taken, Window
+from trio_stomp.broker.queues._waiting import LEVELS
 
 if TYPE_CHECKING:
     from trio_stomp.broker.queues._consumer import Consumer

@@ -225,6 +225,6 @@ class Planner:
 def _is_stored(consumer: Consumer, number: int) -> bool:
     """Return whether any message of an ACK is stored."""
     if consumer.ack != CLIENT:
-        return consumer.unacked[number].message.stored > 0
+        return consumer.unacked[number].stored > 0
     covered = takewhile(lambda item: item[0] <= number, consumer.unacked.items())
-    return any(unacked.message.stored for _, unacked in covered)
+    return any(message.stored for _, message in covered)

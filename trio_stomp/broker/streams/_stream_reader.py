@@ -13,7 +13,6 @@ from trio_stomp.broker.queues import (
     MESSAGE_OVERHEAD_BYTES,
     Consumer,
     Message,
-    Unacked,
 )
 from trio_stomp.broker.routing import DestinationPolicy
 from trio_stomp.broker.streams._stream import Stream, StreamRun
@@ -300,7 +299,8 @@ class StreamReader:
         self.unacked += 1
         self.stream.memory.used_bytes += len(body) + MESSAGE_OVERHEAD_BYTES
         message = Message(number, publication, body, PRIORITY_DEFAULT, deliveries=1)
-        self.consumer.lend(number, Unacked(message, self))
+        message.source = self
+        self.consumer.lend(number, message)
 
     def _publication(self, head: Head, now: float) -> Publication:
         return Publication(self.stream.destination, head, [], now, NEVER)

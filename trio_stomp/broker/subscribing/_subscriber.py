@@ -516,8 +516,8 @@ class Subscriptions:
             for name, pattern in subscription.targets:
                 self.destinations.remove(subscription, name, pattern)
         elif subscription.tag.endswith(ID_MARK):
-            for unacked in consumer.take_all():
-                unacked.queue.settle(unacked.message)
+            for message in consumer.take_all():
+                message.source.settle(message)
             self.queues.leave(consumer)
         elif isinstance(binding, Binding):
             self.bindings.leave(consumer, binding, now)

@@ -136,7 +136,7 @@ def test_an_ack_by_message_id_is_of_the_latest_delivery(version: str, ack: str) 
     actor.does(by_id(names[1]))
     assert actor.reads() == []
     left = ["c"] if ack == "client" else ["a", "c"]
-    held = [each.message.body.decode() for each in actor.consumer().unacked.values()]
+    held = [each.body.decode() for each in actor.consumer().unacked.values()]
     assert held == left
     actor.does(by_id(names[2], negative=True))
     assert actor.bodies() == ["c"]  # no other messages of the mode client are left
@@ -192,7 +192,7 @@ def test_offsets_of_a_stream_are_not_taken_for_numbers_of_messages() -> None:
     actor.does(by_id(frames["q1"]), by_id(frames["s1"]), by_id(frames["s0"]))
     assert actor.reads() == []
     assert len(actor.consumer("s").unacked) == 1
-    assert [each.message.body for each in actor.consumer("q").unacked.values()] == [b"q0", b"q2"]
+    assert [each.body for each in actor.consumer("q").unacked.values()] == [b"q0", b"q2"]
     actor.unsubscribes("s")
     actor.does(by_id(frames["q0"]), by_id(frames["q2"]))
     assert actor.reads() == []

@@ -99,9 +99,7 @@ class Scene:
         if queue is None:
             return []
         unacked = [
-            each.message.body.decode()
-            for consumer in queue.consumers
-            for each in consumer.unacked.values()
+            each.body.decode() for consumer in queue.consumers for each in consumer.unacked.values()
         ]
         assert (queue.unacked, queue.delayed) == (len(unacked), 0)
         return sorted(self.desk.waiting(name) + unacked)

@@ -57,9 +57,7 @@ def test_cumulative_frame_keeps_or_moves_newer_messages():
         settle(desk)
         consumer = actor.consumer()
         assert desk.broker.acknowledger.counters.acked == place + 1
-        assert [each.message.body.decode() for each in consumer.unacked.values()] == ALL[
-            place + 1 :
-        ]
+        assert [each.body.decode() for each in consumer.unacked.values()] == ALL[place + 1 :]
         assert consumer.count_left == place + 1
         actor.acks(ids[-1])
         settle(desk)
@@ -123,7 +121,7 @@ def test_a_large_transaction_may_acknowledge_messages_one_by_one(desk: Clocked):
     settle(desk)
     counts = desk.broker.acknowledger.counters
     assert (counts.acked, counts.ignored) == (HELD + 1, 2)
-    left = [each.message.body for each in actor.consumer("r").unacked.values()]
+    left = [each.body for each in actor.consumer("r").unacked.values()]
     assert left == [b"a"]
     assert a.text == "a"
 

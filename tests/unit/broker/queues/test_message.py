@@ -13,7 +13,8 @@ from trio_stomp.broker.delivery import NEVER, Destination, Publication
 from trio_stomp.broker.headers import SendOptions
 from trio_stomp.broker.names import Kind
 from trio_stomp.broker.queues import MESSAGE_OVERHEAD_BYTES, Message, charge, cost_alone, cost_of
-from trio_stomp.broker.queues._message import Waiting, force, refund
+from trio_stomp.broker.queues._message import force, refund
+from trio_stomp.broker.queues._waiting import Waiting
 
 ROUTE = Destination("/queue/q", Kind.QUEUE)
 

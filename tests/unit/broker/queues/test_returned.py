@@ -7,7 +7,7 @@ from tests.support.core import run_of
 from trio_stomp.broker.delivery import NEVER, Destination, Publication
 from trio_stomp.broker.names import Kind
 from trio_stomp.broker.queues import Message
-from trio_stomp.broker.queues._returned import PIECE, Returned
+from trio_stomp.broker.queues._waiting import PIECE, Returned
 
 ORIGIN = Publication(Destination("/queue/q", Kind.QUEUE), run_of("/queue/q").head, [], 0.0, NEVER)
 

@@ -37,10 +37,10 @@ def recounted(core: Bench) -> dict[Quota, tuple[int, int, int, int]]:
     heads, selectors = set(), set()
     for queue in queues:
         unacked = [
-            each.message
+            each
             for consumer in queue.consumers
             for each in consumer.unacked.values()
-            if each.queue is queue
+            if each.source is queue
         ]
         for message in queue.waiting.in_order() + unacked:
             kept[message.publication.quota] += len(message.body) + 256

@@ -634,5 +634,5 @@ def test_work_that_is_passed_on_is_stored_no_more() -> None:
     Peer.unsubscribes(member, "d", headers=tuple(name.items()))
     assert other.bodies()
     held = other.consumer("o").unacked.values()
-    assert [each.message.stored for each in held] == [0] * len(held)
+    assert [each.stored for each in held] == [0] * len(held)
     assert core.store.statistics().live_messages == 0
