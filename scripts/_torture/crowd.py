@@ -105,6 +105,7 @@ class Janitor(Client):
     def _take(self, queue: str) -> None:
         self.actor.subscribe(queue, "client-individual", prefetch=1000)
         self.actor.flush()
+        self.listen(0.0)  # it may be refused
 
     def _receive(self) -> bool:
         """Receive and acknowledge for a while. Return whether anything has come."""

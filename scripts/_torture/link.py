@@ -143,8 +143,8 @@ class Link:
             raise LinkError("tls", f"while sending: {error!r}") from error
         except TimeoutError as error:
             raise LinkError("silence", "the broker does not read") from error
-        except OSError as error:
-            raise LinkError("ended", f"while sending: {error!r}") from error
+        except OSError:
+            pass  # the broker left: what it said last is there to be read
 
     # Reading.
 
