@@ -20,7 +20,13 @@ class Served:
     """A broker and its clients."""
 
     handle: ServerHandle
+    settings: Settings
     clients: list[Client] = field(factory=list)
+
+    async def use(self, policies: Mapping[str, DestinationPolicy]) -> None:
+        """Replace the policies of destinations, as a reload does."""
+        self.settings = evolve(self.settings, destinations=tuple(policies.items()))
+        await self.handle.reload(self.settings)
 
     async def stream(self) -> trio.SocketStream:
         """Open a connection."""
@@ -58,7 +64,7 @@ async def served_with(
     settings = Settings.of(**{"port": 0, **QUIET, **options})
     settings = evolve(settings, destinations=tuple(policies.items()))
     async with trio.open_nursery() as nursery:
-        made = Served(await nursery.start(serve, settings))
+        made = Served(await nursery.start(serve, settings), settings)
         try:
             yield made
         finally:

@@ -238,6 +238,7 @@ class _Assembly:
             self.timers,
             turns=self.turns,
             event_history=self.noted,
+            make_room=self._make_room,
             storage=self.storage,
             taking_back=lambda: self.acknowledger,
             send_dead=lambda to, head, message, now: send_dead(
@@ -291,7 +292,9 @@ class _Assembly:
 
     @cached_property
     def last_values(self) -> LastValues:
-        return LastValues(self.memory, self.destinations, self.authorizer, self.storage)
+        return LastValues(
+            self.memory, self.destinations, self.authorizer, self.timers, self.storage
+        )
 
     @cached_property
     def bindings(self) -> Bindings:

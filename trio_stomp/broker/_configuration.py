@@ -51,7 +51,7 @@ class Configurator:
             )
         queue = queue_of(destination)
         if queue is not None:
-            queue.policy = policy
+            queue.configure(policy)
 
     def configuring(self, destinations: "Destinations", bindings: "Bindings") -> "Work":
         """Apply policies to all existing destinations and bindings, in pieces."""
@@ -70,4 +70,4 @@ class Configurator:
 
     def _configure_feed(self, binding: Binding) -> None:
         queue = binding.queue
-        queue.policy = self.queues.policies.policy_for(queue.destination.name)
+        queue.configure(self.queues.policies.policy_for(queue.destination.name))

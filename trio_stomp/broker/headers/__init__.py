@@ -37,6 +37,7 @@ from trio_stomp.broker.headers._schedule import parse_schedule as parse_schedule
 from trio_stomp.broker.headers._schedule import removal_of as removal_of
 from trio_stomp.broker.headers._send_options import PLAIN_SEND as PLAIN_SEND
 from trio_stomp.broker.headers._send_options import PRIORITY_DEFAULT as PRIORITY_DEFAULT
+from trio_stomp.broker.headers._send_options import RETAIN_NOT as RETAIN_NOT
 from trio_stomp.broker.headers._send_options import RETAIN_SET as RETAIN_SET
 from trio_stomp.broker.headers._send_options import SEND_HEADERS as SEND_HEADERS
 from trio_stomp.broker.headers._send_options import SendOptions as SendOptions

@@ -34,6 +34,8 @@ PRIORITY_MAX = 9
 
 RETAIN_SET = "set"
 RETAIN_REMOVE = "remove"
+RETAIN_NOT = "not"
+"""Whatever the policy, a message does not become a last value. No header says this."""
 
 
 @frozen

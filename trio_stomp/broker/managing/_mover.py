@@ -6,7 +6,7 @@ from attrs import define, evolve
 
 from trio_stomp.base import ProtocolError
 from trio_stomp.broker.delivery import LossReason
-from trio_stomp.broker.headers import SendOptions, rename_head
+from trio_stomp.broker.headers import RETAIN_NOT, SendOptions, rename_head
 from trio_stomp.broker.managing._removal import note_end, remove
 from trio_stomp.broker.names import Kind
 from trio_stomp.broker.queues import QueueBook, cost_alone
@@ -82,6 +82,7 @@ class Mover:
                 publication.options or SendOptions(),
                 priority=message.level,
                 persistent=bool(message.stored),
+                retain=RETAIN_NOT,  # what was sent long ago is no news
             )
             self._old, self._to = publication.head, to
             self._new = self._renamed(publication.head, to), options

@@ -7,12 +7,12 @@ from typing import TYPE_CHECKING
 from attrs import define, field
 
 from trio_stomp.base import BrokenInvariant
-from trio_stomp.broker.delivery import NEVER, Publication, Work
 from trio_stomp.broker.queues._message import Message
 from trio_stomp.broker.queues._scan_positions import ScanPositions
 from trio_stomp.broker.queues._waiting import LEVELS, Paged
 
 if TYPE_CHECKING:
+    from trio_stomp.broker.delivery import Publication
     from trio_stomp.broker.queues._consumer import Consumer
     from trio_stomp.broker.queues._queue import Queue
 
@@ -27,9 +27,6 @@ PIECE = 64
 """Messages looked up in one step."""
 FEW_PASSED = 16
 """Scan positions up to this many messages are not kept."""
-REST_S, SWEPT = 1.0, 10_000
-"""Minimum interval of scans for expired messages behind others, and the number of messages in
-memory for which it grows by the same."""
 MOST_EXPIRED = 64
 """Limit of messages that expire in one step."""
 GONE, PASSED, CUT = 0, 1, 2
@@ -222,26 +219,6 @@ def _credit(ready: "list[Consumer]", size: int) -> int:
     return (min([consumer.room_for(size) for consumer in ready]) or 1) * len(ready)
 
 
-def losing_passed(queue: "Queue", passed: ScanPositions, now: float) -> Work:
-    """Remove expired messages behind others, which consumers have passed."""
-    waiting, soonest = queue.waiting, NEVER
-    level = waiting.level_beneath(LEVELS)
-    while level >= 0:
-        number = 0
-        while piece := waiting.behind(level, number, PIECE):
-            for message in piece:
-                number = message.number
-                if message.publication.is_over(now):
-                    waiting.take(level, message)
-                    queue.expire(message, now)
-                else:
-                    soonest = min(soonest, message.publication.expires_at)
-            yield
-        level = waiting.level_beneath(level)
-    passed.rests_until = now + REST_S * (1 + waiting.count / SWEPT)
-    passed.look_again_at = min(passed.look_again_at, soonest)
-
-
 @define(eq=False, repr=False)
 class FilteredMessages:
     """Hands out messages that only some consumers may get.
@@ -280,9 +257,6 @@ class FilteredMessages:
     def run(self) -> bool:
         """Hand out, and return whether the time ran out before all messages were offered."""
         queue, waiting, passed = self.queue, self.queue.waiting, self._passed
-        if self.now >= max(passed.look_again_at, passed.rests_until):
-            passed.look_again_at = NEVER
-            queue.host.carry_out(losing_passed(queue, passed, self.now))
         level = waiting.level_beneath(LEVELS)
         while level >= 0 and not self._is_over:
             self._starts = {each: passed.of(level, each) for each in self.ready}
@@ -322,8 +296,6 @@ class FilteredMessages:
                     break
             else:
                 behind = max(behind, reach)
-            if keeps:
-                waiting.set_aside(level, behind)
         if self.is_cut or keeps:
             if behind > start:
                 self._passed.ends[level] = behind
@@ -374,7 +346,6 @@ class FilteredMessages:
         if self.is_cut:
             return CUT
         if chosen < 0:
-            self._passed.look_again_at = min(self._passed.look_again_at, publication.expires_at)
             return PASSED
         self._take(level, message)
         consumer = self.ready[chosen]

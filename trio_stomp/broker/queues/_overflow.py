@@ -22,7 +22,6 @@ from trio_stomp.broker.queues._message import (
     Message,
     charge,
     cost_alone,
-    force,
 )
 from trio_stomp.broker.queues._queue import Queue
 from trio_stomp.broker.queues._queues import QueueBook
@@ -139,10 +138,11 @@ class Overflow:
             drops = queue.policy.drops_old and self._may_drop(queue, origin, body, cost)
             if drops and self._drop_oldest(queue, now):
                 continue
-            if drops and self.memory.is_promised:
-                force(self.memory, head, 1, size, origin.quota)
-                break  # its COMMIT has begun, and consumers took meanwhile what was to be dropped
-            if self._lacks_store(queue, origin, 1, size) and self._fits(queue, 1, size):
+            lacks_store = self._lacks_store(queue, origin, 1, size)
+            is_bare = drops and not lacks_store and not queue.waiting.next(1)
+            if is_bare and charge(self.memory, head, 1, size, origin.quota):
+                break  # the oldest are held, or in the store: they leave when they are back
+            if lacks_store and self._fits(queue, 1, size):
                 raise self._no_store(queue, origin.quota, self._stored_cost(queue, origin, size))
             raise self._full(queue, cost, origin.quota)
         self.queues.accept(queue, origin, [body], level, size)
@@ -266,7 +266,7 @@ class Overflow:
                 raise self._full(queue, cost, quota)
             policy = queue.policy
             fits = (may_drop and policy.overflow == DROP_NEWEST) or self._fits(queue, count, size)
-            if not fits and not (policy.drops_old and _could_fit(queue, largest)):
+            if not fits and not (policy.drops_old and not 0 < policy.max_bytes < largest):
                 raise self._full(queue, cost)
         return self._check_store(wanted, quota, each)
 
@@ -354,31 +354,20 @@ class Overflow:
 
     def _full(self, queue: Queue, cost: int, quota: Quota | None = None) -> QueueFull:
         """Return the error for a full queue or a full quota."""
-        memory = self.memory
-        why = " and is full (policy max_messages, max_bytes; option max_memory_bytes)"
+        memory, limits = self.memory, "policy max_messages, max_bytes; option max_memory_bytes"
+        held = f"has {queue.message_count} messages of {queue.size} bytes"
+        slower = "consume some, or send more slowly"
         is_by_quota = quota is not None and memory.kept_room_for(quota) < cost <= memory.kept_room
         if quota is not None and is_by_quota:
-            why = f", and no room for more: {kept_rule(memory, quota)}"
+            why = f"{held}, and no room for more: {kept_rule(memory, quota)}; {slower}"
+        elif queue.message_count:
+            why = f"{held} and is full ({limits}); {slower}"
+        else:
+            why = f"is empty, and takes less at once ({limits}); send smaller messages, or fewer"
         error = QueueFull(
             "queue-full",
-            f"{queue.name[:80]} has {queue.message_count} messages of {queue.size} bytes{why}; "
-            "consume some, or send more slowly",
+            f"{queue.name[:80]} {why}",
             reason=CloseReason.LIMIT_EXCEEDED,
         )
         error.queue, error.is_by_quota = queue, is_by_quota
         return error
-
-
-def _could_fit(queue: Queue, size: int) -> bool:
-    """Return whether a message of ``size`` bytes would fit if waiting messages were dropped."""
-    policy = queue.policy
-    bound = queue.unacked + queue.delayed + queue.waiting.paged
-    if policy.max_messages and bound >= policy.max_messages:
-        return False
-    taken = queue.delayed_bytes + sum(
-        len(each.body)
-        for consumer in queue.consumers
-        for each in consumer.unacked.values()
-        if each.source is queue
-    )
-    return not policy.max_bytes or taken + size <= policy.max_bytes

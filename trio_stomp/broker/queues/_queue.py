@@ -1,7 +1,7 @@
 """A queue: waiting messages, consumers, credit and expiry."""
 
 from bisect import insort
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -15,7 +15,7 @@ from trio_stomp.broker.queues._groups import Groups
 from trio_stomp.broker.queues._hand_out import next_ready, serve
 from trio_stomp.broker.queues._message import DeadLetterReason, Message, charge_again, refund
 from trio_stomp.broker.queues._scan_positions import ScanPositions, Taken, Window
-from trio_stomp.broker.queues._waiting import Paged, Waiting
+from trio_stomp.broker.queues._waiting import LEVELS, Paged, Waiting
 from trio_stomp.broker.routing import DestinationPolicy
 
 if TYPE_CHECKING:
@@ -28,8 +28,11 @@ AGAIN_S = 1.0
 """Time after which what a bug prevented is tried again."""
 SWEEP_S = 1.0
 """Minimum interval of sweeps for expired messages in a queue."""
-EXPIRED = 16
-"""Messages of a queue that expire in one piece of work."""
+LOOKED_AT, EXPIRED = 256, 16
+"""Messages of a queue that are looked at in one step of a sweep, and those that expire in it."""
+LOOK_S = 10e-6
+"""A sweep rests this long for each message in memory, of which it looks at ten meanwhile: looking
+at one takes 0.1 us."""
 LOW_COUNT = 1_000
 """With fewer messages than this in memory, a queue loads paged messages."""
 
@@ -84,6 +87,8 @@ class Queue:
     """An operator has created it: it stays without messages and consumers."""
     is_marked: bool = False
     has_selectors: bool = False
+    alone: Consumer | None = None
+    """The exclusive consumer, which is served alone until it leaves."""
     last_served: Consumer | None = None
     """The consumer served last. Round-robin continues after it."""
     _sweep_at: float = NEVER
@@ -110,9 +115,18 @@ class Queue:
         return not (self.message_count or self.consumers or self.is_paused or self.is_declared)
 
     @property
+    def dead_letter(self) -> str:
+        """Return the destination of dead letters, or "".
+
+        Dead-letter queues have none, and what is sent to one client alone stays with that client.
+        """
+        destination = self.destination
+        return "" if destination.private else self.policy.dead_letter_for(destination.name)
+
+    @property
     def may_give_up(self) -> bool:
-        """Return whether there is a dead-letter queue. Dead-letter queues have none."""
-        return bool(self.policy.dead_letter_for(self.destination.name))
+        """Return whether there is a dead-letter queue."""
+        return bool(self.dead_letter)
 
     # Messages in.
 
@@ -228,7 +242,8 @@ class Queue:
                 return
             delay_s = AGAIN_S
         if delay_s > 0:
-            self._set_aside(message, now + delay_s, partial(self.give_back, message, 0.0))
+            until = min(now + delay_s, message.publication.ends_at)
+            self._set_aside(message, until, partial(self.give_back, message, 0.0))
         else:
             self._put_back(message)
 
@@ -266,11 +281,7 @@ class Queue:
         # Behind the others of its priority. There may be thousands, so no full sort.
         insort(self.consumers, consumer, key=lambda each: -each.options.priority)
         consumer.queues[self] = None
-        if self.groups.owners:
-            active = self.active
-            if len(active) < len(self.consumers):
-                self.groups.keep_only(active)
-                self._forget_passed()
+        self._appoint((consumer,))
         self.has_selectors |= consumer.selector is not None
         self.host.mark(self)
 
@@ -278,6 +289,9 @@ class Queue:
         """Stop serving ``consumer``. The caller returns its unacknowledged messages."""
         self.consumers.remove(consumer)
         consumer.queues.pop(self, None)
+        if self.alone is consumer:
+            self.alone = None
+            self._appoint(self.consumers)
         if self.last_served is consumer:
             self.last_served = None  # or it would stay in memory with the queue
         if self.groups.owners:
@@ -292,6 +306,23 @@ class Queue:
         if self.consumers or self.waiting.paged:
             self.host.mark(self)
         self.host.note_idle(self)
+
+    def configure(self, policy: DestinationPolicy) -> None:
+        """Apply a new policy."""
+        self.policy = policy
+        if self.alone is not None and not (policy.exclusive or self.alone.options.exclusive):
+            self.alone = None
+        self._appoint(self.consumers)
+        self.host.mark(self)
+
+    def _appoint(self, candidates: Sequence[Consumer]) -> None:
+        """Choose the consumer that is served alone, if one must be and none is."""
+        for consumer in candidates if self.alone is None else ():
+            if consumer.options.exclusive or self.policy.exclusive:
+                self.alone = consumer
+                self.groups.keep_only((consumer,))
+                self._forget_passed()
+                break
 
     def _forget_passed(self) -> None:
         if self.passed is not None:
@@ -341,35 +372,34 @@ class Queue:
         if self.waiting.paged:
             if self.consumers or self.policy.drops_old:
                 self.host.pages.look_ahead(self)
-            else:
-                self.host.pages.load_expired(self, now)
+            self.host.pages.load_expired(self, now)
 
     def settle(self, message: Message) -> None:
         """Finish an acknowledged message."""
         self.release(message)
-        self.unacked -= 1
+        self._note_settled(1)
         self.dequeued += 1
 
     def settle_all(self, messages: list[Message]) -> None:
         """Finish acknowledged messages."""
         self.release_all(messages)
-        self.unacked -= len(messages)
+        self._note_settled(len(messages))
         self.dequeued += len(messages)
 
-    def _watch_expiry(self, publication: Publication, after: float = 0.0) -> None:
-        """Schedule a sweep, so that messages expire even without consumers.
+    def _note_settled(self, count: int) -> None:
+        """Note that a consumer has some messages no longer. An exclusive one may have waited."""
+        self.unacked -= count
+        if self.alone is not None:
+            self.host.mark(self)
 
-        Args:
-          publication: The publication that expires.
-          after: The earliest time of the sweep, in seconds of the broker's clock.
-        """
-        expires_at, end = publication.expires_at, publication.end
-        if expires_at >= self._sweep_at:
-            return
-        if end is not None:
-            self.sweep_later(NEVER, max(end.day_ms / 1000, after + end.wall.offset_s))
-            expires_at = end.at
-        self.sweep_later(max(expires_at, after), NEVER)
+    def _watch_expiry(self, publication: Publication) -> None:
+        """Schedule a sweep, so that messages expire even without consumers."""
+        if publication.expires_at < self._sweep_at:
+            end = publication.end
+            if end is None:
+                self.sweep_later(publication.expires_at, NEVER)
+            else:
+                self.sweep_later(end.at, end.day_ms / 1000)
 
     def sweep_later(self, at: float, day_s: float) -> None:
         """Schedule a sweep by the broker's clock, by the time of day, or both; NEVER = not."""
@@ -389,17 +419,40 @@ class Queue:
         self.host.carry_out(self._losing_expired(now))
 
     def _losing_expired(self, now: float) -> Work:
-        is_more = True
-        while is_more:
-            expired = self.waiting.take_expired(now, EXPIRED)
-            for message in expired:
-                self.expire(message, now)
-            is_more = len(expired) == EXPIRED
-            if is_more:
+        """Remove what has expired from memory, wherever it waits, and watch for what does next."""
+        waiting, soonest, soonest_day_s = self.waiting, NEVER, NEVER
+        level = waiting.level_beneath(LEVELS)
+        while level >= 0:
+            number = 0
+            while piece := waiting.behind(level, number, LOOKED_AT):
+                origin, is_over, expired = piece[0].publication, False, 0
+                for index, message in enumerate(piece):
+                    number = message.number
+                    if index == 0 or message.publication is not origin:
+                        origin = message.publication
+                        is_over = origin.expires_at <= now and origin.is_over(now)
+                        if is_over:
+                            pass
+                        elif origin.end is None:
+                            soonest = min(soonest, origin.expires_at)
+                        else:
+                            soonest = min(soonest, origin.end.at)
+                            soonest_day_s = min(soonest_day_s, origin.end.day_ms / 1000)
+                    if is_over:
+                        waiting.take(level, message)
+                        self.expire(message, now)
+                        expired += 1
+                        if expired == EXPIRED:
+                            break
                 yield
-        for publication in self.waiting.foremost():
-            self._watch_expiry(publication, now + SWEEP_S)
-        if self.waiting.paged:
+            level = waiting.level_beneath(level)
+        rested_at = now + max(SWEEP_S, LOOK_S * waiting.count)
+        offset_s = self.host.timers.wall.offset_s
+        self.sweep_later(
+            max(soonest, rested_at) if soonest < NEVER else NEVER,
+            max(soonest_day_s, rested_at + offset_s) if soonest_day_s < NEVER else NEVER,
+        )
+        if waiting.paged:
             self.host.mark(self)  # to load what comes next
 
     def expire(self, message: Message, now: float) -> None:
@@ -409,7 +462,7 @@ class Queue:
 
     def kill(self, message: Message, reason: DeadLetterReason, now: float) -> None:
         """Dead-letter an unacknowledged message."""
-        self.unacked -= 1
+        self._note_settled(1)
         self._bury(message, reason, now)
 
     def _bury(self, message: Message, reason: DeadLetterReason, now: float) -> None:
@@ -470,11 +523,17 @@ class Queue:
 
     @property
     def active(self) -> list[Consumer]:
-        """Return the consumers that are served, the highest priority first."""
-        for consumer in self.consumers:
-            if consumer.options.exclusive or self.policy.exclusive:
-                return [consumer]
-        return self.consumers
+        """Return the consumers that are served, the highest priority first.
+
+        The exclusive one waits until others have settled what they had before it came.
+        """
+        alone = self.alone
+        if alone is None:
+            return self.consumers
+        own = len(alone.unacked)
+        if len(alone.queues) > 1:
+            own = sum(message.source is self for message in alone.unacked.values())
+        return [] if self.unacked > own else [alone]
 
 
 def queue_of(destination: "Destination | None") -> Queue | None:

@@ -57,6 +57,8 @@ class QueueBook:
     """Returns what returns messages from consumers to queues."""
     send_dead: Callable[[Destination, Head, Message, float], bool]
     """Sends a dead letter to a destination other than a queue."""
+    make_room: Callable[["Queue", int, int, float], None]
+    """Drops old messages of a queue, by policy, for those that enter it."""
     storage: "Storage | None" = None
     """The storage of durable messages, if there is a store."""
     may_hand_out: Callable[[], bool] = lambda: True
@@ -406,17 +408,19 @@ class QueueBook:
             target = self.open(name, quota)
         except ProtocolError:
             return False
+        self.make_room(target, 1, size, now)
         if not target.fits(1, size):
             return False
         # If memory is short, a stored message moves from the store to the store.
-        goes_to_store = message.stored and target.place
+        is_stored = message.stored > 0 or (self.storage is not None and destination.stores(None))
+        goes_to_store = is_stored and target.place
         if not goes_to_store and cost_alone(head, 1, size) > self.memory.kept_room:
             return False
         force(self.memory, head, 1, size, quota)  # it was charged before, and is not refused now
         expires_at = now + destination.ttl_s if destination.ttl_s else NEVER
         origin = Publication(destination, head, [], now, expires_at, quota=quota)
         destination.enqueued += 1
-        origin.is_stored = bool(message.stored)
+        origin.is_stored = is_stored
         self.accept(target, origin, [message.body], message.level, size)
         return True
 
@@ -466,9 +470,9 @@ class QueueBook:
     def _dead_letter_name(self, queue: Queue, reason: DeadLetterReason) -> str:
         if reason is DeadLetterReason.EXPIRED and not queue.policy.dead_letter_expired:
             return ""
-        if reason is DeadLetterReason.MAX_EXCEPTIONS:
+        if reason is DeadLetterReason.MAX_EXCEPTIONS and not queue.destination.private:
             return STOMPSERVER_DEAD_LETTERS
-        return queue.policy.dead_letter_for(queue.destination.name)
+        return queue.dead_letter
 
 
 def _is_awaited(consumer: Consumer, watched: tuple[float, int, int]) -> bool:

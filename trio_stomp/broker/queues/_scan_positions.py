@@ -15,7 +15,6 @@ from typing import TYPE_CHECKING
 from attrs import define, field
 
 from trio_stomp.base import MemoryBudget
-from trio_stomp.broker.delivery import NEVER
 from trio_stomp.broker.queues._groups import Groups
 from trio_stomp.broker.queues._message import Message
 from trio_stomp.broker.routing import PASSED_BYTES
@@ -42,10 +41,6 @@ class ScanPositions:
 
     memory: MemoryBudget
     groups: Groups
-    look_again_at: float = NEVER
-    """When a message in memory expires that was passed."""
-    rests_until: float = 0.0
-    """No expired messages are looked for before this time."""
     ends: dict[int, int] = field(factory=dict)
     """Where the last scan of each level ended."""
     _upto: "dict[int, dict[tuple[Consumer | None, Selector | None], int]]" = field(factory=dict)

@@ -341,7 +341,7 @@ class Storage:
         if not reads:
             del self._reads[queue]
 
-    def _loaded(self, request: PageRead, page: "Page | None", _now: float) -> None:
+    def _loaded(self, request: PageRead, page: "Page | None", now: float) -> None:
         queue, level = request.queue, request.level
         self.readers.end(request)
         paged = queue.waiting.paging(level)
@@ -366,6 +366,7 @@ class Storage:
             if origin.stake is not None:  # pragma: no branch (set by _origin)
                 paged.uncharge(self.memory, origin.stake.quota, size + origin.stake.each)
         queue.load(level, messages, is_last)
+        self.make_room(queue, 0, 0, now)
         if is_last and not 0 <= missing <= paged.lost:
             state = f"{missing} counted ones are not in it, of which {paged.lost} may be damaged"
             # The queue has what there is, and goes on: it is not named alone, which would pause it.

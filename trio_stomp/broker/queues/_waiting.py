@@ -1,9 +1,8 @@
-"""The waiting messages of a queue in order: returned, fresh and paged ones."""
+"""The waiting messages of a queue in order, in memory and paged out."""
 
 from bisect import bisect_left, bisect_right, insort
-from collections import deque
 from collections.abc import Iterator
-from itertools import islice, pairwise
+from itertools import pairwise
 from operator import attrgetter
 
 from attrs import define, field
@@ -20,10 +19,11 @@ _number = attrgetter("number")
 
 
 @define(eq=False)
-class Returned:
-    """A sorted collection of messages by number.
+class SortedMessages:
+    """Messages in the order of their numbers.
 
-    Unlike a heap, it can be iterated in order without sorting.
+    Most enter at the end and leave at the beginning, many at a time. Others return to their place,
+    expire or are chosen anywhere. Lists of about ``PIECE`` messages make all of this cheap.
     """
 
     pieces: list[list[Message]] = field(factory=list)
@@ -41,40 +41,29 @@ class Returned:
         """Return the message with the lowest number. There must be one."""
         return self.pieces[0][0]
 
+    def extend(self, messages: list[Message]) -> None:
+        """Insert one or more messages that are in order."""
+        pieces = self.pieces
+        if not pieces or pieces[-1][-1].number < messages[0].number:
+            if pieces and len(pieces[-1]) < PIECE:
+                pieces[-1] += messages
+            else:
+                pieces.append(messages[:])
+        else:
+            for message in messages:
+                self.put(message)
+
     def put(self, message: Message) -> None:
-        """Insert a message."""
+        """Insert a message at its place."""
         pieces = self.pieces
         if not pieces:
             pieces.append([message])
             return
-        index = len(pieces) - 1
+        index = self._index_of(message.number)
         piece = pieces[index]
-        if message.number > piece[-1].number:  # the usual case: they return in order
-            piece.append(message)
-        else:
-            index = self._index_of(message.number)
-            piece = pieces[index]
-            insort(piece, message, key=_number)
+        insort(piece, message, key=_number)
         if len(piece) > 2 * PIECE:
             pieces[index : index + 1] = [piece[:PIECE], piece[PIECE:]]
-
-    def extend(self, messages: list[Message]) -> None:
-        """Insert messages that are in order."""
-        if messages and self.pieces and self.pieces[-1][-1].number > messages[0].number:
-            for message in messages:
-                self.put(message)
-        elif messages and self.pieces and len(self.pieces[-1]) < PIECE:
-            self.pieces[-1] += messages
-        elif messages:
-            self.pieces.append(messages)
-
-    def pop(self) -> Message:
-        """Remove and return the first message. There must be one."""
-        piece = self.pieces[0]
-        message = piece.pop(0)
-        if not piece:
-            del self.pieces[0]
-        return message
 
     def take(self, message: Message) -> None:
         """Remove a message.
@@ -86,17 +75,29 @@ class Returned:
         piece = self.pieces[index] if self.pieces else []
         place = bisect_left(piece, message.number, key=_number)
         if place == len(piece) or piece[place] is not message:
-            state = f"message {message.number} is not at its place among {len(self)} returned ones"
+            state = f"message {message.number} is not at its place among {len(self)} waiting ones"
             raise BrokenInvariant("queue-order", state, message.publication.destination.name)
         del piece[place]
         if not piece:
             del self.pieces[index]
 
+    def take_first(self, count: int) -> None:
+        """Remove the first ``count`` messages. There must be as many."""
+        pieces = self.pieces
+        while count:
+            piece = pieces[0]
+            if count < len(piece):
+                del piece[:count]
+                return
+            count -= len(piece)
+            del pieces[0]
+
     def behind(self, number: int, most: int) -> list[Message]:
         """Return up to ``most`` messages after ``number``, in order."""
         found: list[Message] = []
-        for piece in self.pieces[self._index_of(number) :]:
-            start = bisect_right(piece, number, key=_number)
+        for index in range(self._index_of(number + 1), len(self.pieces)):
+            piece = self.pieces[index]
+            start = 0 if found else bisect_right(piece, number, key=_number)
             found += piece[start : start + most - len(found)]
             if len(found) == most:
                 break
@@ -157,44 +158,17 @@ class Paged:
             memory.give_stored(cost, quota)
 
 
-def _place_of(fresh: deque[Message], number: int) -> int:
-    """Return how many messages have at most ``number``.
-
-    Each index into a deque costs as much as its distance from the nearer end, so begin in front.
-    """
-    end = 1
-    while end <= len(fresh) and fresh[end - 1].number <= number:
-        end *= 2
-    return bisect_right(fresh, number, end // 2, min(end, len(fresh)), key=_number)
-
-
-def _cut(fresh: deque[Message], start: int, most: int) -> list[Message]:
-    """Return up to ``most`` messages from index ``start`` on.
-
-    Each index into a deque costs as much as its distance from the nearer end, so pay once.
-    """
-    fresh.rotate(-start)
-    found = list(islice(fresh, min(most, len(fresh) - start)))
-    fresh.rotate(start)
-    return found
-
-
 @define(eq=False)
 class _Level:
-    """Messages of one priority: returned, fresh and paged ones, in this order."""
+    """Messages of one priority: first those in memory, then paged ones."""
 
-    returned: Returned = field(factory=Returned)
-    fresh: deque[Message] = field(factory=deque)
+    messages: SortedMessages = field(factory=SortedMessages)
     paged: "Paged | None" = None
 
 
 @define(eq=False)
 class Waiting:
-    """Waiting messages in order: by priority, then by acceptance.
-
-    Returned messages are mostly older than fresh ones. So sorted lists for returned and a deque for
-    fresh messages keep the order at the cost of a deque.
-    """
+    """Waiting messages in order: by priority, then by acceptance."""
 
     count: int = 0
     """Messages in memory."""
@@ -205,17 +179,11 @@ class Waiting:
     """Bit n is set if level n may hold messages."""
 
     def extend(self, level: int, messages: list[Message]) -> None:
-        """Append one or more fresh messages of one level, in order. Insert late ones in order.
+        """Insert one or more messages of one level, which are in order.
 
-        Messages that had to be stored first, or were left in the store, may arrive after later
-        ones.
+        Those that had to be stored first, or were left in the store, may arrive after later ones.
         """
-        fresh = self._level(level).fresh
-        if fresh and fresh[-1].number > messages[0].number:
-            for message in messages:
-                insort(fresh, message, key=_number)
-        else:
-            fresh.extend(messages)
+        self._level(level).messages.extend(messages)
         self.count += len(messages)
 
     def take(self, priority: int, message: Message) -> None:
@@ -224,21 +192,12 @@ class Waiting:
         Raises:
           BrokenInvariant: It is not there.
         """
-        level = self._level(priority)
-        fresh = level.fresh
-        if fresh and fresh[0] is message:
-            fresh.popleft()
-        else:
-            start = _place_of(fresh, message.number - 1)
-            if start < len(fresh) and fresh[start] is message:
-                del fresh[start]
-            else:
-                level.returned.take(message)
+        self._level(priority).messages.take(message)
         self.count -= 1
 
     def give_back(self, message: Message) -> None:
         """Return a message to its position."""
-        self._level(message.level).returned.put(message)
+        self._level(message.level).messages.put(message)
         self.count += 1
 
     def pop(self) -> Message | None:
@@ -258,10 +217,9 @@ class Waiting:
             priority = self._occupied.bit_length() - 1
             level = self._levels[priority]
             if level is not None:  # pragma: no branch (an occupied level exists)
-                if level.returned.pieces:
-                    return self.behind(priority, 0, most)
-                if level.fresh:
-                    return list(islice(level.fresh, most))
+                if level.messages.pieces:
+                    first = level.messages.pieces[0]
+                    return first[:most] if len(first) >= most else level.messages.behind(0, most)
                 if level.paged is not None:
                     return []  # they come next, when loaded
                 if priority != PRIORITY_DEFAULT:
@@ -271,44 +229,16 @@ class Waiting:
 
     def take_next(self, count: int) -> None:
         """Remove the first ``count`` messages of what ``next`` returned."""
-        level = self._level(self._occupied.bit_length() - 1)
-        fresh, returned = level.fresh, level.returned
+        self._level(self._occupied.bit_length() - 1).messages.take_first(count)
         self.count -= count
-        while count and returned.pieces:
-            count -= 1
-            if fresh and fresh[0].number < returned.first.number:
-                fresh.popleft()
-            else:
-                returned.pop()
-        if count == len(fresh):  # the usual case, at once
-            fresh.clear()
-        else:
-            for _ in range(count):
-                fresh.popleft()
-
-    def take_expired(self, now: float, most: int) -> list[Message]:
-        """Remove and return expired messages at the front of the levels, ``most`` if there are."""
-        found: list[Message] = []
-        for level in self._levels:
-            if level is None:
-                continue
-            returned = level.returned
-            while returned.pieces and returned.first.publication.is_over(now) and len(found) < most:
-                found.append(returned.pop())
-            while level.fresh and level.fresh[0].publication.is_over(now) and len(found) < most:
-                found.append(level.fresh.popleft())
-        self.count -= len(found)
-        return found
 
     def foremost(self) -> list[Publication]:
-        """Return the publications of the first returned and the first fresh messages."""
-        found: list[Publication] = []
-        for level in self._levels:
-            if level is not None and level.returned.pieces:
-                found.append(level.returned.first.publication)
-            if level is not None and level.fresh:
-                found.append(level.fresh[0].publication)
-        return found
+        """Return the publications of the first messages of the levels."""
+        return [
+            level.messages.first.publication
+            for level in self._levels
+            if level is not None and level.messages.pieces
+        ]
 
     @property
     def oldest_at(self) -> float | None:
@@ -321,11 +251,9 @@ class Waiting:
         for level in self._levels:
             if level is None:
                 continue
-            if level.returned.pieces:
-                oldest = min(oldest, level.returned.first.publication.received_at)
-            if level.fresh:
-                oldest = min(oldest, level.fresh[0].publication.received_at)
-            elif level.paged is not None and not level.returned.pieces:
+            if level.messages.pieces:
+                oldest = min(oldest, level.messages.first.publication.received_at)
+            elif level.paged is not None:
                 return None
         return oldest
 
@@ -338,12 +266,7 @@ class Waiting:
     def on_level(self, priority: int) -> list[Message]:
         """Return the messages of level ``priority`` in memory, in order."""
         level = self._levels[priority]
-        if level is None:
-            return []
-        found = [*level.returned, *level.fresh]
-        if level.returned.pieces:
-            found.sort(key=_number)
-        return found
+        return [] if level is None else list(level.messages)
 
     def level_beneath(self, priority: int) -> int:
         """Return the highest level below ``priority`` that may hold messages, or -1."""
@@ -352,25 +275,7 @@ class Waiting:
     def behind(self, priority: int, number: int, most: int) -> list[Message]:
         """Return up to ``most`` messages in memory after ``number`` of a level, in order."""
         level = self._levels[priority]
-        if level is None:
-            return []
-        found = level.returned.behind(number, most)
-        fresh = level.fresh
-        start = _place_of(fresh, number)
-        if found and start < len(fresh) and fresh[start].number < found[-1].number:
-            found += _cut(fresh, start, most)
-            found.sort(key=_number)
-            return found[:most]
-        return found + _cut(fresh, start, most - len(found))
-
-    def set_aside(self, priority: int, number: int) -> None:
-        """Move the messages up to ``number`` of a level to where all operations are cheap.
-
-        A scan has passed them, so others behind them are taken first.
-        """
-        level = self._level(priority)
-        fresh = level.fresh
-        level.returned.extend([fresh.popleft() for _ in range(_place_of(fresh, number))])
+        return [] if level is None else level.messages.behind(number, most)
 
     # Paged messages.
 
@@ -403,14 +308,10 @@ class Waiting:
         self.paged += count
         return paged
 
-    def unseen(self) -> list[tuple[int, Paged]]:
-        """Return the paged parts of the levels that have no message in memory."""
-        return [
-            (priority, level.paged)
-            for priority, level in enumerate(self._levels)
-            if level is not None and level.paged is not None
-            if not (level.fresh or level.returned.pieces)
-        ]
+    def paged_levels(self) -> list[tuple[int, Paged]]:
+        """Return the paged parts of all levels that have one."""
+        parts = ((priority, self.paging(priority)) for priority in range(LEVELS))
+        return [(priority, paged) for priority, paged in parts if paged is not None]
 
     def wanted(self, beneath: int) -> int:
         """Return the level to load next, or -1.
@@ -424,14 +325,13 @@ class Waiting:
                 continue
             if level.paged is not None:
                 return priority if self.has_few(priority, beneath) else -1
-            if level.fresh:
+            if level.messages.pieces:
                 return -1
         return -1
 
     def has_few(self, priority: int, beneath: int) -> bool:
         """Return whether fewer messages than ``beneath`` of a level are in memory."""
-        level = self._level(priority)
-        return len(level.fresh) + len(level.returned) < beneath
+        return len(self._level(priority).messages) < beneath
 
     def paging(self, level: int) -> Paged | None:
         """Return the paged part of a level, or None."""

@@ -140,13 +140,16 @@ class Windows:
     def load_expired(self, queue: Queue, now: float) -> None:
         """Load messages that may have expired in the store, or sweep when the first of them does.
 
-        Without consumers nothing else would load them. One page of a level is in memory at a time.
+        Consumers may load none, or look for other ones. What does not expire stays in memory, and
+        a queue with much of that does not load more.
         """
-        for level, paged in queue.waiting.unseen():
+        for level, paged in queue.waiting.paged_levels():
             day_s = paged.day_s - queue.host.timers.wall.offset_s
             if min(paged.expires_at, day_s) > now:
                 queue.sweep_later(paged.expires_at, paged.day_s)
-            elif queue.host.memory.is_short or not self.storage.page_in(queue, level):
+                continue
+            may_load = not queue.host.memory.is_short and queue.waiting.has_few(level, LOW_COUNT)
+            if not (may_load and self.storage.page_in(queue, level)):
                 queue.sweep_later(now + SWEEP_S, NEVER)  # there may be no room for dead letters
 
     def note_end(self, queue: Queue, messages: list[Message]) -> None:

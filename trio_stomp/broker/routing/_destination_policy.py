@@ -1,5 +1,6 @@
 """Policies of destinations: limits, lifetimes, overflow, redelivery, persistence."""
 
+import re
 from collections.abc import Iterable, Mapping
 from typing import Any
 
@@ -12,8 +13,10 @@ from trio_stomp.broker.names import (
     DEAD_LETTERS,
     MONITOR,
     STOMPSERVER_DEAD_LETTERS,
+    Kind,
     WildcardTrie,
     check_sendable,
+    classify,
     compile_pattern,
 )
 
@@ -29,6 +32,8 @@ MAX_BACKOFF_S = 86_400.0
 
 
 _QUEUE = "/queue/"
+_KEEP_DEAD = (Kind.QUEUE, Kind.WORK, Kind.TOPIC)
+_COMPOSITE_OR_OWN = re.compile(r",|^/(temp|reply|remote-temp)-(queue|topic)/")
 _WANTED = {int: "a whole number", bool: "true or false", str: "text", tuple: "a list of numbers"}
 
 
@@ -47,10 +52,14 @@ def _check_backoff(_: object, __: object, value: tuple[float, ...]) -> None:
 def _check_dead_letter(_: object, __: object, value: str) -> None:
     try:
         check_sendable(value, "native")
+        is_good = classify(value) in _KEEP_DEAD and not _COMPOSITE_OR_OWN.search(value)
     except ProtocolError:
+        is_good = False
+    if value and not is_good:
         raise ValueError(
-            f"dead_letter is {value!r}, but must be a destination that takes a SEND"
-        ) from None
+            f"dead_letter is {value!r}, but must be one queue, work queue or topic that exists for"
+            " all clients"
+        )
 
 
 @frozen

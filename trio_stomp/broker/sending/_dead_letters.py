@@ -3,7 +3,6 @@
 from typing import TYPE_CHECKING
 
 from trio_stomp.broker.headers import SendOptions
-from trio_stomp.broker.names import Kind
 from trio_stomp.broker.sending._context import SendContext
 
 if TYPE_CHECKING:
@@ -17,8 +16,6 @@ def send_dead(
     publisher: "Publisher", destination: "Destination", head: "Head", message: "Message", now: float
 ) -> bool:
     """Send a dead letter to a topic or work queue. Return whether it was delivered or kept."""
-    if destination.kind not in (Kind.TOPIC, Kind.WORK):
-        return False
     options = SendOptions(message.level, persistent=bool(message.stored))
     publisher.destinations.refresh(destination)
     context = SendContext.of_broker(message.publication.payer, now)

@@ -221,6 +221,8 @@ class Bindings:
         return fits(count, size) and not (bound and queue.size + size > bound)
 
     def _policy_of(self, queue: Queue) -> str:
+        if queue.policy.drops_old:
+            return DROP_OLDEST
         return queue.destination.slow_consumer or self.policies.slow_consumer
 
     def make_room(self, queue: Queue, count: int, size: int, _now: float) -> None:
@@ -353,6 +355,7 @@ class Bindings:
 
         Raises:
           NotYet: the former consumer has many deliveries, which are returned in pieces.
+          ProtocolError: others consume a shared one that would end.
         """
         fits = (
             binding.targets == list(subscription.targets)
@@ -363,6 +366,12 @@ class Bindings:
                 if not self.queues.is_small(consumer):
                     raise NotYet(self._taking_over(binding, consumer, now))
                 self._take_over(binding, consumer, now)
+        if not fits and binding.queue.consumers:
+            raise ProtocolError(
+                "subscription-in-use",
+                f"others consume the durable subscription {options.durable[:80]!r} with another"
+                " selector; send theirs, or end them first",
+            )
         if not fits:
             self.end_durable(binding, now)
             return None

@@ -11,8 +11,8 @@ from sortedcontainers import SortedDict
 
 from trio_stomp.base import Identity, MemoryBudget
 from trio_stomp.broker.access import Authorizer
-from trio_stomp.broker.delivery import Client, Destination, Publication, Target
-from trio_stomp.broker.headers import RETAIN_SET, SendPlan
+from trio_stomp.broker.delivery import NEVER, Client, Destination, Publication, Target, Timers
+from trio_stomp.broker.headers import RETAIN_NOT, RETAIN_SET, SendPlan
 from trio_stomp.broker.names import Kind, Pattern, matches, walk
 from trio_stomp.broker.queues import Storage, cost_alone
 from trio_stomp.broker.routing import Destinations
@@ -34,12 +34,14 @@ class LastValueOwner:
       judged: The generation of the access rules that last allowed it (``Authorizer.changes``).
       id: The value's id in the store; 0 = in memory only.
       number: The value's position in the order in which last values were set.
+      alarm: The number of the call when the value expires; 0 = none.
     """
 
     owner: Identity | None
     judged: int
     id: int = 0
     number: int = 0
+    alarm: int = 0
 
 
 NOBODY = LastValueOwner(None, 0)
@@ -53,6 +55,7 @@ class LastValues:
     memory: MemoryBudget
     destinations: Destinations
     authorizer: Authorizer
+    timers: Timers
     storage: Storage | None = None
     owners: "SortedDict[str, LastValueOwner]" = field(factory=SortedDict)
     """By destination name."""
@@ -68,7 +71,7 @@ class LastValues:
         """Return a message's effect on the last value: ``set``, ``remove``, or "" for none."""
         destination, options = publication.destination, publication.options
         retain = options.retain if options is not None else ""
-        if destination.kind is not Kind.TOPIC or destination.private:
+        if destination.kind is not Kind.TOPIC or destination.private or retain == RETAIN_NOT:
             return ""
         if destination.retain == "always":
             return retain or RETAIN_SET
@@ -124,6 +127,7 @@ class LastValues:
                 self.newest += 1
                 keeper.number = self.newest
                 self.owners[destination.name] = keeper
+                self._watch_expiry(destination, last_value, keeper)
         if destination.retained is None:
             self._forget(destination)
 
@@ -209,9 +213,30 @@ class LastValues:
         self._release(destination)
         self._forget(destination)
 
+    def _watch_expiry(
+        self, destination: Destination, value: Publication, keeper: LastValueOwner
+    ) -> None:
+        """Remove a last value when it expires."""
+
+        def look(now: float) -> None:
+            keeper.alarm = 0
+            if value.is_over(now):
+                self._end(destination, keeper)
+            else:
+                self._watch_expiry(destination, value, keeper)  # the clock was set
+
+        if value.end is not None:
+            keeper.alarm = self.timers.call_by_day(value.end.day_ms / 1000, look)
+        elif value.expires_at != NEVER:
+            keeper.alarm = self.timers.call_at(value.expires_at, look)
+
     def _release(self, destination: Destination) -> None:
         """Release the memory of a destination's last value."""
         if destination.retained is not None:
+            keeper = self.owners[destination.name]
+            if keeper.alarm:
+                self.timers.cancel(keeper.alarm)
+                keeper.alarm = 0
             self.memory.give_kept(_cost(destination.retained), destination.retained.quota)
             destination.retained = None
 

@@ -40,6 +40,9 @@ def test_the_defaults_keep_every_message() -> None:
     }
 
 
+ONE_FOR_ALL = "must be one queue, work queue or topic that exists for all clients"
+
+
 @pytest.mark.parametrize(
     ("field", "value"),
     [
@@ -92,8 +95,11 @@ def test_a_field_is_set(field: str, value: Any) -> None:
         ("backoff_s", [-1], "each number must be between 0 and 86400"),
         ("backoff_s", [float("nan")], "each number must be between 0 and 86400"),
         ("backoff_s", [float("inf")], "each number must be between 0 and 86400"),
-        ("dead_letter", "/queue/*", "must be a destination that takes a SEND"),
-        ("dead_letter", "DIAG/session", "must be a destination that takes a SEND"),
+        ("dead_letter", "/queue/*", ONE_FOR_ALL),
+        ("dead_letter", "DIAG/session", ONE_FOR_ALL),
+        ("dead_letter", "/queue/b,/queue/c", ONE_FOR_ALL),
+        ("dead_letter", "/stream/topic/x", ONE_FOR_ALL),
+        ("dead_letter", "/temp-queue/x", ONE_FOR_ALL),
         ("dead_letter_expired", 1, "must be true or false"),
         ("slow_consumer", "wait", "must be one of disconnect, drop-oldest, drop-newest"),
         ("persistent", "yes", "must be one of header, always, never"),

@@ -44,8 +44,11 @@ def test_no_receipt_asked_none_given(bench: Bench):
     assert bench.waiting(Q) == ["a"]
 
 
-@pytest.mark.parametrize("overflow", ["reject", "block", "drop-oldest", "dead-letter"])
-def test_a_queue_that_is_full_in_the_middle_undoes_all(overflow):
+@pytest.mark.parametrize(
+    ("overflow", "body"),
+    [("reject", "345"), ("block", "345"), ("drop-oldest", "34567"), ("dead-letter", "34567")],
+)
+def test_a_queue_that_is_full_in_the_middle_undoes_all(overflow, body):
     book = {Q: DestinationPolicy(max_bytes=4, overflow=overflow)}
     desk = Bench(book=book)
     actor, other = desk.actor(), desk.actor()
@@ -56,7 +59,7 @@ def test_a_queue_that_is_full_in_the_middle_undoes_all(overflow):
     [zero] = actor.reads()
     assert len(other.reads()) == 1
     used = desk.memory.used_bytes
-    actor.commits(run_of(R, "a"), actor.acked(zero), run_of(Q, ["345"]), run_of(R, "b"))
+    actor.commits(run_of(R, "a"), actor.acked(zero), run_of(Q, [body]), run_of(R, "b"))
     error = actor.error()
     assert (error.get("code"), error.get("receipt-id")) == ("queue-full", "done")
     assert desk.broker.acknowledger.counters.acked == 0
