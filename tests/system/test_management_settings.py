@@ -45,8 +45,9 @@ async def test_settings_and_policies_have_their_sources_also_after_a_reload(
     variables = {"TRIO_STOMP__DIAG__DIAG_INTERVAL_S": "0"}
 
     async with trio.open_nursery() as nursery:
-        handle = await nursery.start(serve, load(path, variables, given).settings)
-        interface = Interface(Served(handle))
+        settings = load(path, variables, given).settings
+        handle = await nursery.start(serve, settings)
+        interface = Interface(Served(handle, settings))
 
         async def shown(name: str) -> tuple[str, str, str]:
             listed = await interface.get(f"settings?name={name}")

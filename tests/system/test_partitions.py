@@ -469,8 +469,8 @@ async def test_messages_that_expire_before_they_are_written_return_to_their_owne
         await consume(client, A, count=1)
         (queue,) = dial.brokers[0].queues
         (consumer,) = queue.consumers
-        ((number, unacked),) = consumer.unacked.items()
-        origin = unacked.message.publication
+        ((number, message),) = consumer.unacked.items()
+        origin = message.publication
         dial.server.on_unsent(Delivery([b""], 1, 0, origin, ticket=(consumer, number)))
         await until(lambda: queue.message_count == 0)
 

@@ -159,7 +159,7 @@ class Views:
         return {
             **self.figures.subscription(consumer.subscription),
             "oldest_unacked_age_s": consumer.oldest_age_s(self.server.clock.now()),
-            "unacked_messages": [self.core.manager.id_of(each.message) for each in held],
+            "unacked_messages": [self.core.manager.id_of(each) for each in held],
         }
 
     def connection(self, query: Query) -> Pieces[Answer]:
