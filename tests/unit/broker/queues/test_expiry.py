@@ -1,0 +1,198 @@
+"""Messages that expire wherever they are, and policies that hold wherever they are."""
+
+import pytest
+
+from tests.support.core import Bench, Core, Pairs, bench, numbered, run_of, texts
+from tests.support.durable_fakes import DurableBench
+from trio_stomp.broker import DestinationPolicy
+from trio_stomp.broker.routing import PolicyBook
+
+Q, DEAD, OTHER, T = "/queue/q", "/queue/DLQ.q", "/queue/other", "/topic/t"
+EXPIRING = {"dead_letter_expired": True, "backoff_s": (60.0,)}
+
+
+def dead(desk: Bench) -> list[str]:
+    return desk.waiting(DEAD)
+
+
+@pytest.mark.parametrize("count", [1, 15, 16, 17, 600])
+def test_messages_expire_behind_others_that_stay(count: int) -> None:
+    desk = bench(**EXPIRING)
+    actor = desk.actor()
+    for level in ("9", "4"):
+        actor.sends(Q, "stays", priority=level)
+        actor.sends(Q, *numbered(level, count), ttl="1000", priority=level)
+        actor.sends(Q, "later", ttl="5000", priority=level)
+    desk.passes(1.0)
+    desk.settles()
+    assert sorted(dead(desk)) == sorted([*numbered("9", count), *numbered("4", count)])
+    assert desk.waiting(Q) == ["stays", "later"] * 2
+    desk.passes(4.0)
+    desk.settles()
+    assert desk.waiting(Q) == ["stays"] * 2
+
+
+def test_a_sweep_rests_the_longer_the_more_there_is_to_look_at() -> None:
+    desk = bench()
+    actor = desk.actor()
+    actor.sends(Q, *numbered("", 200_000), ttl="100000")
+    actor.sends(Q, "x", ttl="1000")
+    actor.sends(Q, "y", ttl="1100")
+    desk.passes(1.0)
+    desk.settles()
+    desk.passes(1.9)
+    desk.settles()
+    assert desk.queue(Q).depth == 200_001
+    desk.passes(0.2)
+    desk.settles()
+    assert desk.queue(Q).depth == 200_000
+
+
+def test_a_message_expires_in_back_off() -> None:
+    desk = bench(**EXPIRING)
+    actor = desk.actor()
+    actor.subscribes(Q, ack="client-individual")
+    actor.sends(Q, "x", ttl="1000")
+    actor.nacks(*actor.reads())
+    assert desk.queue(Q).depth == 1
+    desk.passes(1.0)
+    desk.settles()
+    assert (dead(desk), desk.queue(Q).depth) == (["x"], 0)
+
+
+# One active consumer.
+
+
+def test_an_exclusive_consumer_stays_whatever_comes() -> None:
+    desk = bench()
+    first, later = desk.actor(), desk.actor()
+    first.subscribes(Q, exclusive="true")
+    later.subscribes(Q, exclusive="true", x_priority="9")
+    first.sends(Q, "a")
+    assert (first.bodies(), later.bodies()) == (["a"], [])
+    first.unsubscribes()
+    first.sends(Q, "b")
+    assert later.bodies() == ["b"]
+
+
+@pytest.mark.parametrize("ends", ["ack", "nack", "leaves"])
+def test_an_exclusive_consumer_of_many_queues_waits_for_others(ends: str) -> None:
+    desk = bench()
+    other, alone = desk.actor(), desk.actor()
+    other.subscribes(Q, ack="client-individual", prefetch_count="1")
+    other.sends(Q, "a", "b")
+    [held] = other.reads()
+    alone.subscribes("/queue/*", ack="client-individual", exclusive="true")
+    other.sends(OTHER, "c")
+    assert alone.bodies() == ["c"]
+    if ends == "ack":
+        other.acks(held)
+    elif ends == "nack":
+        other.nacks(held, requeue=False)
+    else:
+        other.unsubscribes()
+    assert alone.bodies() == (["a", "b"] if ends == "leaves" else ["b"])
+    other.sends(Q, "d")
+    assert (alone.bodies(), other.bodies()) == (["d"], [])
+
+
+def test_a_policy_makes_a_queue_exclusive_and_free_again() -> None:
+    core = Core()
+    first, second = core.peer(), core.peer()
+    for each in (first, second):
+        each.subscribes(Q)
+    core.broker.use_policies(PolicyBook([(Q, DestinationPolicy(exclusive=True))]))
+    first.sends(Q, "a", "b")
+    assert (first.bodies(), second.bodies()) == (["a", "b"], [])
+    core.broker.use_policies(PolicyBook())
+    first.sends(Q, "c", "d")
+    assert (first.bodies(), second.bodies()) == (["a", "b", "d"], ["c"])
+
+
+# Dead letters.
+
+
+def test_the_newest_dead_letters_stay() -> None:
+    book = {Q: DestinationPolicy(), DEAD: DestinationPolicy(max_messages=2, overflow="drop-oldest")}
+    desk = Bench(book=book)
+    actor = desk.actor()
+    actor.subscribes(Q, ack="client-individual")
+    actor.sends(Q, *"abc")
+    actor.nacks(*actor.reads(), requeue=False)
+    desk.turn()
+    assert dead(desk) == ["b", "c"]
+
+
+def test_a_dead_letter_is_stored_by_the_policy_of_its_queue() -> None:
+    desk = DurableBench(book={DEAD: DestinationPolicy(persistent="always")})
+    actor = desk.actor()
+    actor.subscribes(Q, ack="client-individual")
+    actor.sends(Q, "x")
+    actor.nacks(*actor.reads(), requeue=False)
+    desk.settles()
+    assert texts(desk.restarts().reader(DEAD).reads()) == ["x"]
+
+
+@pytest.mark.parametrize("how", [{}, {"max_exceptions": "0"}])
+def test_private_messages_become_no_dead_letters(how: dict[str, str]) -> None:
+    desk = bench()
+    owner, other = desk.actor(), desk.actor()
+    owner.subscribes("/temp-queue/box", ack="client-individual")
+    owner.subscribes(Q, "q")
+    owner.sends(Q, "?", reply_to="/temp-queue/box")
+    [question] = owner.reads("q")
+    other.sends(question["reply-to"], "secret", **how)
+    [answer] = owner.reads("0")
+    owner.nacks(answer, requeue=not how and None)
+    desk.passes(100.0)
+    desk.settles()
+    assert [queue.name for queue in desk.broker.queues if "DLQ" in queue.name] == []
+    assert desk.broker.queues.find("/queue/dlq") is None
+
+
+# Last values, durable subscriptions.
+
+
+def test_last_values_expire() -> None:
+    desk = DurableBench()
+    actor = desk.actor()
+    actor.sends(T, "a", retain="set", ttl="1000", persistent="true")
+    actor.sends(T, "b", retain="set", ttl="2000", persistent="true")
+    desk.settles()
+    desk.passes(1.5)
+    assert list(desk.broker.last_values.owners) == [T]
+    desk.passes(0.5)
+    desk.settles()
+    assert not desk.broker.last_values.owners
+    assert desk.store.statistics().live_messages == 0
+    assert desk.memory.used_bytes == 0
+
+
+def test_a_shared_durable_subscription_in_use_is_not_replaced() -> None:
+    core = Core()
+    shared: Pairs = (("durable-subscription-name", "d"),)
+    first, other = core.peer(), core.peer()
+    first.subscribes(T, headers=shared)
+    other.subscribes(T, headers=(*shared, ("selector", "a = 1")))
+    assert other.error().get("code") == "subscription-in-use"
+    core.peer().sends(T, "x")
+    assert first.bodies() == ["x"]
+
+
+def test_a_full_durable_subscription_keeps_the_newest_by_its_topics_policy() -> None:
+    core = Core(book={T: DestinationPolicy(max_messages=2, overflow="drop-oldest")})
+    shared: Pairs = (("durable-subscription-name", "d"),)
+    first = core.peer()
+    first.subscribes(T, headers=shared, ack="client")
+    first.is_gone()
+    core.peer().sends(T, *"abc")
+    back = core.peer()
+    back.subscribes(T, headers=shared)
+    assert back.bodies() == ["b", "c"]
+
+
+def test_a_transaction_that_an_empty_queue_does_not_take_says_so() -> None:
+    desk = bench(max_messages=1)
+    actor = desk.actor()
+    actor.commits(run_of(Q, ["a", "b"]))
+    assert "is empty, and takes less at once" in actor.error()["message"]
