@@ -19,7 +19,6 @@ from trio_stomp.broker.delivery import Census as Census
 from trio_stomp.broker.delivery import Client as Client
 from trio_stomp.broker.delivery import Delivery as Delivery
 from trio_stomp.broker.delivery import Destination as Destination
-from trio_stomp.broker.delivery import Guest as Guest
 from trio_stomp.broker.delivery import Histogram as Histogram
 from trio_stomp.broker.delivery import Outbox as Outbox
 from trio_stomp.broker.delivery import Publication as Publication

@@ -6,13 +6,14 @@ client's connection to the router.
 """
 
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 import trio
 from attrs import define, field
 
 from trio_stomp.base import CloseReason, RemoteError
-from trio_stomp.broker import Client, Consumer, Delivery, Guest
+from trio_stomp.broker import Client, Consumer, Delivery
+from trio_stomp.broker import Outbox as AnyOutbox
 from trio_stomp.frames import FrameRun
 from trio_stomp.protocol import Acked, Event
 from trio_stomp.server.io import Batch, ConnectionEnd, Outbox, OutboxShared
@@ -20,6 +21,34 @@ from trio_stomp.server.io import Batch, ConnectionEnd, Outbox, OutboxShared
 if TYPE_CHECKING:
     from trio_stomp.server._server import Server
     from trio_stomp.transport import Wire
+
+
+class Guest(Protocol):
+    """The router's side of such a client. Its methods are called in turns of the broker."""
+
+    @property
+    def client(self) -> Client:
+        """Return the client of the router."""
+
+    @property
+    def outbox(self) -> AnyOutbox:
+        """Return the outbox of the client's connection, which may have ended."""
+
+    @property
+    def is_noted(self) -> bool:
+        """Return whether it wants to see each MESSAGE."""
+
+    def take(self, frame: bytes) -> None:
+        """Take a frame that is no MESSAGE."""
+
+    def note(self, message: bytes) -> None:
+        """See a MESSAGE that was staged."""
+
+    def pause(self, *, paused: bool) -> None:
+        """Read no more from the client, or go on."""
+
+    def close(self) -> None:
+        """Take note that the broker has ended the session."""
 
 
 class InnerOutbox(Outbox):

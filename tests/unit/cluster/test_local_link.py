@@ -10,7 +10,7 @@ from trio.testing import wait_all_tasks_blocked
 
 from tests.support.core import OutboxFake
 from trio_stomp.base import CloseReason, Identity
-from trio_stomp.broker import Client, Guest
+from trio_stomp.broker import Client
 from trio_stomp.cluster.routing._encoder import Routed
 from trio_stomp.cluster.routing._frames import Piece
 from trio_stomp.cluster.routing._local import LocalLink
@@ -75,7 +75,7 @@ class Owner:
     session: Session = field(factory=Session)
     ended: trio.Event = field(factory=trio.Event)
 
-    def open(self, guest: Guest) -> Session:
+    def open(self, guest: LocalLink) -> Session:
         return self.session
 
 
@@ -281,7 +281,7 @@ def test_bodies_receipts_and_other_events_are_passed_on_as_they_are() -> None:
 
 def test_the_owner_reaches_the_client_through_the_link() -> None:
     here = bench()
-    link: Guest = here.link
+    link = here.link
     assert (link.client, link.outbox) == (here.upstream.client, here.upstream.outbox)
     assert link.is_noted is False
     here.upstream.is_noted = True

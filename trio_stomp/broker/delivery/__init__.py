@@ -44,7 +44,6 @@ from trio_stomp.broker.delivery._policies import DROP_OLDEST as DROP_OLDEST
 from trio_stomp.broker.delivery._policies import SEED as SEED
 from trio_stomp.broker.delivery._policies import BrokerPolicies as BrokerPolicies
 from trio_stomp.broker.delivery._ports import Census as Census
-from trio_stomp.broker.delivery._ports import Guest as Guest
 from trio_stomp.broker.delivery._ports import NullOutbox as NullOutbox
 from trio_stomp.broker.delivery._ports import TakesCensus as TakesCensus
 from trio_stomp.broker.delivery._subscription import AnyBinding as AnyBinding

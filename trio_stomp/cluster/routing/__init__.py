@@ -7,6 +7,7 @@ Does not handle: messaging, which the owners do; the sockets of clients; see ``s
 """
 
 from trio_stomp.cluster.routing._forwarder import Forwarder as Forwarder
+from trio_stomp.cluster.routing._local import LocalLink as LocalLink
 from trio_stomp.cluster.routing._parting import Parting as Parting
 from trio_stomp.cluster.routing._parting import parts_of as parts_of
 from trio_stomp.cluster.routing._placement import MAX_PARTITIONS as MAX_PARTITIONS
