@@ -26,8 +26,8 @@ PACKAGE = f"{Path(trio_stomp.__file__).parent}/"
 NOT_THE_BROKER = tuple(PACKAGE + name for name in ("client/", "testing/"))
 """The code of the links' other ends."""
 BARS = {
-    "SEND-topic": (105, 44),
-    "SEND-queue": (146, 50),
+    "SEND-topic": (99, 42),
+    "SEND-queue": (146, 48),
     "ACK": (104, 41),
     "SUBSCRIBE": (182, 70),
 }

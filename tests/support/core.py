@@ -64,7 +64,8 @@ OVERHEAD = 256
 """Bytes charged for a message besides its body: repeated here, since it is part of a limit."""
 VERSIONS = {"1.0": STOMP_1_0, "1.1": STOMP_1_1, "1.2": STOMP_1_2}
 
-_PLAIN_ID = re.compile(r"[A-Za-z0-9.-]+")
+_PLAIN_ID = re.compile(r"(\d+_)?[A-Za-z0-9.-]+")
+"""An id; those of partitions begin with the partition."""
 
 Staged = tuple[bytes, Delivery | None]
 
@@ -524,21 +525,24 @@ class Core:
 
     def make(self, log: Log | None = None) -> Broker:
         """Return a broker with these policies."""
-        return assemble(
-            Setup(
-                policies=self.policies,
-                memory=self.memory,
-                server=self.server,
-                turns=counted_turns() if log is None else log.turns,
-                boot=self.boot,
-                server_name=self.server_name,
-                book=PolicyBook(tuple(self.book.items())),
-                dialect=dialect(self.dialect),
-                wall=WallTime(self.wall_offset_s),
-                rules=self.rules,
-                log=log,
-            )
+        setup = Setup(
+            policies=self.policies,
+            memory=self.memory,
+            server=self.server,
+            turns=counted_turns() if log is None else log.turns,
+            boot=self.boot,
+            server_name=self.server_name,
+            book=PolicyBook(tuple(self.book.items())),
+            dialect=dialect(self.dialect),
+            wall=WallTime(self.wall_offset_s),
+            rules=self.rules,
+            log=log,
         )
+        return self.assemble(setup)
+
+    def assemble(self, setup: Setup) -> Broker:
+        """Return a broker."""
+        return assemble(setup)
 
     def batch_ended(self) -> None:
         """End the turn."""

@@ -5,11 +5,12 @@ Does not handle: sockets, tasks, clocks.
 """
 
 from trio_stomp.base import MemoryBudget as MemoryBudget
-from trio_stomp.broker._assembly import OtherPartitions as OtherPartitions
 from trio_stomp.broker._assembly import Setup as Setup
 from trio_stomp.broker._assembly import assemble as assemble
 from trio_stomp.broker._broker import Broker as Broker
+from trio_stomp.broker._recovery import FORWARDS as FORWARDS
 from trio_stomp.broker._recovery import Recovery as Recovery
+from trio_stomp.broker._recovery import check_none as check_none
 from trio_stomp.broker._statistics import Statistics as Statistics
 from trio_stomp.broker.delivery import BOUNDS_MS as BOUNDS_MS
 from trio_stomp.broker.delivery import NEVER as NEVER

@@ -38,8 +38,7 @@ from trio_stomp.broker.delivery import (
 )
 from trio_stomp.broker.durability import Log
 from trio_stomp.broker.explain import Explainer, Monitor, Tracer
-from trio_stomp.broker.forwarding import Forwards
-from trio_stomp.broker.headers import Dialect, add_origin, error_frame, receipt_of
+from trio_stomp.broker.headers import Dialect, add_origin, error_frame
 from trio_stomp.broker.managing import Manager
 from trio_stomp.broker.names import DIAG_STREAM, MONITOR, Kind
 from trio_stomp.broker.queues import (
@@ -121,7 +120,6 @@ class Broker:
     queues: QueueBook
     acknowledger: Acknowledger
     overflow: Overflow
-    forwards: Forwards
     storage: Storage | None
     streams: Streams
     last_values: LastValues
@@ -395,13 +393,12 @@ class Broker:
     # For operators, diagnostics and clusters.
 
     def lacks(self, destination: str) -> bool:
-        """Return whether another broker of the cluster has a destination."""
-        return self.forwards.lacks(destination)
+        """Return whether another core than this one has a destination."""
+        return self.publisher.later.lacks(destination)
 
     def counts(self, destinations: Sequence[str]) -> bool:
-        """Return whether a subscription to destinations is this broker's, of all that have it."""
-        is_copy = self.subscriptions.is_copy
-        return is_copy is None or not is_copy(destinations, ())
+        """Return whether this core counts a subscription, of all cores that have it."""
+        return self.subscriptions.counts(destinations, ())
 
     def use_wall(self, offset_s: float, now: float) -> None:
         """Apply a step of the wall clock to everything that begins or ends at a time of day.
@@ -497,9 +494,6 @@ class Broker:
         assert isinstance(run, FrameRun)
         publisher, count = self.publisher, len(run.bodies)
         answers: list[Work] = []
-        if publisher.forwards.is_elsewhere is not None and publisher.is_apart(client, run.head):
-            self._send_apart(client, events[index:], received_at, now)
-            return False
         try:
             if self.log is not None and self.log.refusal:
                 self.durability.check_accepts(self.log, run.head, client.quota)
@@ -569,22 +563,6 @@ class Broker:
         if client.farewell is not None:
             (reason, forgotten), client.farewell = client.farewell, None
             self.forget(client, reason, now, forgotten)
-
-    def _send_apart(
-        self, client: Client, events: Sequence[Event], received_at: float, now: float
-    ) -> None:
-        """Do a SEND to several brokers of a cluster as a COMMIT, once earlier frames are stored."""
-        run, *following = events
-        assert isinstance(run, FrameRun)
-        whole = Committed([run], receipt_of(run))
-        if self.durability.must_wait(client, whole):
-            self.durability.hold(client, events, received_at)
-        else:
-            answers: list[Work] = []
-            outcome = self.committer.commit(client, whole, now, answers)
-            assert outcome is not None  # for it has an action
-            answer = partial(self.receipts.of_run, client, run, len(run.bodies), outcome)
-            self.wait_turn(client, _in_turn(answers, answer), following, received_at)
 
     # Other events.
 

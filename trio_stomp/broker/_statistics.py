@@ -78,13 +78,12 @@ class Statistics:
       clients: Connected clients.
       past: The sums of the destinations that were forgotten.
       durables: Durable subscriptions, the oldest first.
-      subscriptions: Subscriptions that this broker counts: not those that another broker of the
-        cluster has, too, and counts.
+      subscriptions: Subscriptions that this core counts: not those that another core has, too, and
+        counts.
       copies: The others.
-      wildcards: Wildcard subscriptions that this broker counts.
+      wildcards: Wildcard subscriptions that this core counts.
       quota_refusals: ERRORs because a quota was full.
       refusals: All ERRORs to clients, by code.
-      forwards_waiting: SENDs whose messages other brokers do not have yet.
       lost_events: Events beyond the limit of one turn.
     """
 
@@ -99,7 +98,6 @@ class Statistics:
     stale: StaleFigures
     quota_refusals: int
     refusals: Mapping[str, int]
-    forwards_waiting: int
     lost_events: int
     _table: Destinations
     _stale_queue: StaleQueue
@@ -164,9 +162,9 @@ def statistics(broker: "Broker") -> Statistics:
         destinations=broker.destinations,
         past=broker.destinations.past,
         durables=broker.bindings.durables,
-        subscriptions=len(broker.subscriptions) - broker.subscriptions.copies,
-        copies=broker.subscriptions.copies,
-        wildcards=broker.destinations.wildcards,
+        subscriptions=broker.subscriptions.counted,
+        copies=len(broker.subscriptions) - broker.subscriptions.counted,
+        wildcards=broker.destinations.counted,
         messages=_messages(broker),
         stale=StaleFigures(
             destinations=stale.destinations(),
@@ -180,7 +178,6 @@ def statistics(broker: "Broker") -> Statistics:
         ),
         quota_refusals=broker.quotas.refused,
         refusals=dict(broker.quotas.refusals),
-        forwards_waiting=len(broker.forwards.waiting),
         lost_events=broker.events.lost,
         table=broker.destinations,
         stale_queue=broker.stale,

@@ -19,7 +19,6 @@ from trio_stomp.broker.headers._error_frame import quote as quote
 from trio_stomp.broker.headers._error_frame import receipt_of as receipt_of
 from trio_stomp.broker.headers._owner import owner_line as owner_line
 from trio_stomp.broker.headers._owner import split_owner as split_owner
-from trio_stomp.broker.headers._plan import ELSEWHERE as ELSEWHERE
 from trio_stomp.broker.headers._plan import STREAMS as STREAMS
 from trio_stomp.broker.headers._plan import TEMPORARY as TEMPORARY
 from trio_stomp.broker.headers._plan import SendPlan as SendPlan

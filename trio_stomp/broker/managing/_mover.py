@@ -53,7 +53,7 @@ class Mover:
             cluster has the destination. It stays.
         """
         publisher = self.publisher
-        if publisher.forwards.lacks(to):
+        if publisher.later.lacks(to):
             raise ProtocolError(
                 "partitions-apart",
                 f"{to[:80]} lies in another partition of the cluster, and messages are moved within"

@@ -86,10 +86,10 @@ class Destinations:
     _idle: IdleDestinations = field(factory=IdleDestinations)
     _destinations: dict[str, Destination] = field(factory=dict)
     _wildcards: WildcardTrie[Member] = field(factory=WildcardTrie)
+    counted: int = 0
+    """The number of wildcard subscriptions that count."""
     lent: SharedRecipients = field(init=False)
     _generation: int = 0
-    _copied: int = 0
-    """Wildcard subscriptions that another broker of the cluster counts."""
 
     def __attrs_post_init__(self) -> None:
         self.lent = SharedRecipients(self.memory)
@@ -102,8 +102,8 @@ class Destinations:
 
     @property
     def wildcards(self) -> int:
-        """Return the number of wildcard subscriptions, without those that another broker counts."""
-        return len(self._wildcards) - self._copied
+        """Return the number of wildcard subscriptions."""
+        return len(self._wildcards)
 
     def has(self, destination: Destination) -> bool:
         """Return whether a destination is in use and was not replaced by one of the same name."""
@@ -200,7 +200,7 @@ class Destinations:
             self._outdate(destination)
         else:
             self._wildcards.add(pattern, member)
-            self._copied += member.is_copy
+            self.counted += member.is_counted
             self.note_change()
 
     def remove(self, member: Member, name: str, pattern: Pattern | None) -> None:
@@ -212,7 +212,7 @@ class Destinations:
             self.note_idle(destination)
         else:
             self._wildcards.remove(pattern, member)
-            self._copied -= member.is_copy
+            self.counted -= member.is_counted
             self.note_change()
 
     def note_idle(self, destination: Destination) -> None:

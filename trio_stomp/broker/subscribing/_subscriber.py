@@ -175,13 +175,11 @@ class Subscriptions:
     selectors: SelectorCompiler
     boot: str
     streams: Streams
+    counts: Callable[[Sequence[str], Headers], bool]
+    """As ``Setup.counts``."""
     log: Log | None = None
-    is_copy: Callable[[Sequence[str], Headers], bool] | None = None
-    """Returns whether another broker of the cluster has a subscription with these destinations and
-    headers, too, and counts it; None = there are no others.
-    """
-    copies: int = 0
-    """The number of subscriptions that others count."""
+    counted: int = 0
+    """The number of subscriptions that count."""
     _all: dict[Subscription, None] = field(factory=dict)
     _number: int = 0
 
@@ -209,7 +207,8 @@ class Subscriptions:
         if (made := with_id(client, key)) is not None:
             self.end(made, 0.0)
         key = self._check(client, key)
-        targets = self.targets(client, event)
+        names = resolve(event.destination, self.dialect, routing_of(event.headers))
+        targets = self._targets(client, names)
         kind = kind_of(targets)
         options = parse_subscribe_options(
             event.headers, event.destination, kind, self.dialect, client.client_id
@@ -223,18 +222,17 @@ class Subscriptions:
             raise NotYet(self.ending(former, now))  # this one replaces it
         # A browser has nothing to acknowledge, whatever its ack header says.
         ack = AUTO if options.browser and kind is Kind.QUEUE else event.ack
-        tag = f"{self.boot}.{base36(number)}{ID_MARK if kind is Kind.STREAM else ''}"
         subscription = self._make(
             client,
             event=event,
             key=key,
             targets=targets,
             number=number,
-            tag=tag,
             ack=ack,
             kind=kind,
             options=options,
         )
+        subscription.is_counted = self.counts(names, event.headers)
         charge(self.memory, subscription, kind, ack, options)
         try:
             for made in replaced(client, targets):
@@ -247,9 +245,9 @@ class Subscriptions:
             refund(self.memory, subscription)
             raise
         client.subscriptions[key] = subscription
-        client.tags[tag.encode()] = subscription
+        client.tags[subscription.tag.encode()] = subscription
         self._all[subscription] = None
-        self.copies += subscription.is_copy
+        self.counted += subscription.is_counted
         self.events.record("subscribe", client, destination=event.destination)
         return self._begin(subscription, kind, options, event.receipt, now)
 
@@ -316,11 +314,11 @@ class Subscriptions:
         targets: list[Target],
         *,
         number: int,
-        tag: str,
         ack: str,
         kind: Kind,
         options: SubscribeOptions,
     ) -> Subscription:
+        tag = f"{self.boot}.{base36(number)}{ID_MARK if kind is Kind.STREAM else ''}"
         selector = self.selectors.compile(options.selector) if options.selector else None
         has_ack = ack != AUTO and client.version.acks_by_header
         id_header = b"ack" if has_ack else b"message-id"
@@ -340,7 +338,6 @@ class Subscriptions:
             prefix=prefix,
             selector=selector,
             no_local=options.no_local,
-            is_copy=self.is_copy is not None and self.is_copy(self._names(event), event.headers),
         )
 
     def _begin_when_safe(
@@ -389,20 +386,17 @@ class Subscriptions:
             )
         return key
 
-    def targets(self, client: Client, event: Subscribed) -> list[Target]:
+    def _targets(self, client: Client, names: Sequence[str]) -> list[Target]:
         """Return the destinations that a SUBSCRIBE names, with their patterns.
 
         Raises:
           ProtocolError: one is invalid, or private to another connection.
         """
         targets: list[Target] = []
-        for name in self._names(event):
+        for name in names:
             pattern = compile_pattern(name, self.dialect.wildcards)
             targets.append((self.temporary.consumed_name(client, name, pattern), pattern))
         return targets
-
-    def _names(self, event: Subscribed) -> Sequence[str]:
-        return resolve(event.destination, self.dialect, routing_of(event.headers))
 
     def _as_stream(
         self, client: Client, event: Subscribed, targets: list[Target], options: SubscribeOptions
@@ -499,7 +493,7 @@ class Subscriptions:
         del client.subscriptions[subscription.key]
         del client.tags[subscription.tag.encode()]
         del self._all[subscription]
-        self.copies -= subscription.is_copy
+        self.counted -= subscription.is_counted
         try:
             self._leave(subscription, now)
         finally:

@@ -49,8 +49,8 @@ class Binding:
     """The user who created the durable subscription; "" = there were no logins."""
     shared: "SharedKey" = ("",) * 4
     """Its key among those that subscribers share while there are any."""
-    is_copy: bool = False
-    """Another broker of the cluster has it, too, and counts it."""
+    is_counted: bool = True
+    """Figures count it. Of cores that have the same subscription, one does."""
     is_plain: bool = False
     version_index: int = 2
     cost: int = 0

@@ -300,7 +300,7 @@ class Bindings:
             selector=selector,
             selector_text=options.selector,
             no_local=subscription.no_local,
-            is_copy=subscription.is_copy,
+            is_counted=subscription.is_counted,
         )
         binding.quota = quota
         if name:

@@ -111,7 +111,7 @@ class Definitions:
             yield
         size = sum(map(len, queues))
         for part in slices(list(statistics.durables), RECORDS):
-            more = [self._durable(each) for each in part if not each.is_copy]
+            more = [self._durable(each) for each in part if each.is_counted]
             durables += more
             size += len(json.dumps(more))
             if size > MAX_BYTES:

@@ -187,7 +187,7 @@ class Leftovers:
         yield
         copies = query.word(COPIES) == "1"
         everything = yield from chosen(
-            list(self.server.broker.statistics().durables), lambda each: each.is_copy == copies
+            list(self.server.broker.statistics().durables), lambda each: each.is_counted != copies
         )
         durables = yield from self._seen(query, everything, lambda each: each.owner)
         may_end = self.manager.left.may_end_durable(query.identity)

@@ -179,4 +179,4 @@ def test_the_others_take_no_notice_of_a_message_id(word: str) -> None:
 def test_every_alias_leads_to_a_field() -> None:
     fields = {field.name for field in attrs.fields(SendOptions)}
     named = {field for _, (field, _), _ in module._ROWS}
-    assert named | {"is_forward", "once", "ignored"} == fields
+    assert named | {"dedup_line", "once", "ignored"} == fields

@@ -10,6 +10,7 @@ from trio_stomp.broker import AccessRules, Action, BrokerPolicies, DestinationPo
 from trio_stomp.broker.managing import Choice, Step
 from trio_stomp.broker.managing._retry import MAX_REASONS
 from trio_stomp.broker.queues import Message
+from trio_stomp.broker.sending import SendLater
 
 Q, TO, DEAD = "/queue/q", "/queue/to", "/queue/dead"
 
@@ -166,9 +167,11 @@ def test_a_move_to_a_topic_without_subscribers_is_refused(bench: Bench) -> None:
     assert rest(bench) == []
 
 
-def test_a_move_to_another_partition_is_refused(bench: Bench) -> None:
+def test_a_move_to_another_partition_is_refused(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
     bench.actor().sends(Q, "a")
-    bench.broker.forwards.is_elsewhere = TO.__eq__
+    monkeypatch.setattr(SendLater, "lacks", lambda _, name: name == TO)
     operation = bench.broker.manager.move(Choice(Q), TO)
     drive(bench, operation)
     assert operation.problem is not None
