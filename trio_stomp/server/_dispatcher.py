@@ -25,8 +25,8 @@ from trio_stomp.server.io import (
     Control,
     Inbox,
     Item,
-    Outbox,
     OutboxShared,
+    Output,
     shape_of,
 )
 
@@ -116,7 +116,7 @@ class Dispatcher:
     _calls: deque[Callable[[float], None]] = field(factory=deque)
     _cut: int = 0
     """The number of last turns that were too short for all input."""
-    _behind: list[Outbox] = field(factory=list)
+    _behind: list[Output] = field(factory=list)
     """Outboxes whose output goes on in this turn, in order."""
 
     def resume(self, client: Client) -> None:
@@ -251,9 +251,8 @@ class Dispatcher:
             try:
                 outbox.publish(sent_at)
             except Exception:
-                self._note(CONNECTION, "%s: a bug in the broker ends this", outbox.wire.remote)
-                outbox.break_off()
-                outbox.on_close(CloseReason.INTERNAL_ERROR)
+                self._note(CONNECTION, "%s: a bug in the broker ends this", outbox.remote)
+                outbox.lose(CloseReason.INTERNAL_ERROR)
             if index % SENT_AT_ONCE == 0 and self.clock.now() >= ends_at:
                 self._behind = dirty[index:]
                 return
@@ -278,7 +277,7 @@ class Dispatcher:
                 self.core.apply(source.client, item.events, received_at, now)
             except Exception as bug:
                 text = "%s: a bug in the broker ends this, after %s"
-                self._note(CONNECTION, text, source.wire.remote, shape_of(item.events))
+                self._note(CONNECTION, text, source.client.remote, shape_of(item.events))
                 source.end(internal_error(bug))
             if self.outboxes.strained != strained:
                 source.throttle_next_read()

@@ -53,6 +53,7 @@ class Connection:
     reader: Reader
     deadlines: Deadlines
     client: "Client" = field(init=False)
+    outbox: Outbox = field(init=False)
     refusal: RemoteError | None = None
     early: bytes = b""
     tls: str = "off"
@@ -78,7 +79,7 @@ class Connection:
     def join(self, client: "Client", outbox: Outbox) -> None:
         """Set the client and the outbox, which call the connection."""
         self.client = self.link.client = client
-        self.link.outbox = outbox
+        self.outbox = self.link.outbox = outbox
         outbox.owner = self
 
     async def run(self) -> None:
@@ -128,11 +129,6 @@ class Connection:
     # For the server, the diagnostics and the pages.
 
     @property
-    def outbox(self) -> Outbox:
-        """Return the outbox. It is another one once the peer speaks SockJS."""
-        return self.link.outbox
-
-    @property
     def session(self) -> "ServerSession":
         """Return the STOMP session."""
         return self.link.session
@@ -141,11 +137,6 @@ class Connection:
     def websocket(self) -> WebSocketCodec | None:
         """Return the codec of the WebSocket, if it is one."""
         return self.link.websocket
-
-    @property
-    def wire(self) -> Wire:
-        """Return the wire. It is another one once the connection is encrypted."""
-        return self.link.wire
 
     @property
     def is_open(self) -> bool:
@@ -225,8 +216,7 @@ class Connection:
         try:
             await outbox.write()
         except trio.BrokenResourceError:
-            outbox.break_off()
-            self.lifecycle.on_close(CloseReason.CONNECTION_LOST)
+            outbox.lose(CloseReason.CONNECTION_LOST)
 
     # Reading.
 

@@ -12,9 +12,8 @@ from trio_stomp.broker import Client
 from trio_stomp.frames import FrameRun
 from trio_stomp.protocol import Event
 from trio_stomp.server._limits import ServerLimits
-from trio_stomp.server.io._outbox import Outbox
+from trio_stomp.server.io._outbox import Output
 from trio_stomp.server.io._read_turns import ReadTurns
-from trio_stomp.transport import Wire
 
 _CAPACITY = 256
 """Maximum number of items; the operator's limits are in frames and bytes."""
@@ -26,12 +25,8 @@ class Source(Protocol):
     client: Client
 
     @property
-    def outbox(self) -> Outbox:
+    def outbox(self) -> Output:
         """Return the output queue of the peer."""
-
-    @property
-    def wire(self) -> Wire:
-        """Return the wire, for its address in the log."""
 
     def end(self, error: RemoteError) -> None:
         """End the connection with ``error``, because of a bug."""

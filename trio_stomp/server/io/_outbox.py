@@ -8,12 +8,14 @@ shared by all subscribers, and are joined only just before they are sent.
 from collections import deque
 from collections.abc import Callable, Iterator
 from itertools import islice
+from typing import Protocol
 
 import trio
 from attrs import define, field
 
 from trio_stomp.base import BrokenInvariant, CloseReason, noop
 from trio_stomp.broker import Delivery, MemoryBudget
+from trio_stomp.broker import Outbox as Port
 from trio_stomp.server._clock import Clock
 from trio_stomp.server.io._framing import JOIN_BYTES as JOIN_BYTES
 from trio_stomp.server.io._framing import Framing
@@ -51,6 +53,24 @@ LOW_WATER_BYTES = 256 * 1024
 _NO_PIECES: Iterator[bytes] = iter(())
 
 
+class Output(Port, Protocol):
+    """An outbox as the dispatcher sees it: a turn stages to it, and publishes it at its end."""
+
+    @property
+    def owner(self) -> object | None:
+        """Return the connection whose traffic it counts, for the diagnostics."""
+
+    @property
+    def remote(self) -> str:
+        """Return the address of the peer, for the log."""
+
+    def publish(self, now: float) -> None:
+        """Send what the turn has staged."""
+
+    def lose(self, reason: CloseReason) -> None:
+        """End the connection without what waits: nothing more can be sent."""
+
+
 @define(eq=False, repr=False)
 class OutboxShared:
     """What all outboxes of a broker share: budget, limits, and the outboxes to be published.
@@ -68,8 +88,8 @@ class OutboxShared:
     websocket_frames: str = "auto"
     on_unsent: Callable[[Delivery], None] = noop
     clock: Clock = field(factory=Clock)
-    dirty: "list[Outbox]" = field(factory=list)
-    touched: "set[Outbox]" = field(factory=set)
+    dirty: list[Output] = field(factory=list)
+    touched: set[Output] = field(factory=set)
     """Open connections with input or output since the last statistics. Heart-beats do not count."""
     blocked: "set[Outbox]" = field(factory=set)
     """Outboxes with waiting output for their writers."""
@@ -341,8 +361,7 @@ class Outbox:
         try:
             sent = self.wire.send_nowait(data)
         except trio.BrokenResourceError:
-            self.break_off()
-            self.on_close(CloseReason.CONNECTION_LOST)
+            self.lose(CloseReason.CONNECTION_LOST)
             return
         if sent:
             self.last_sent = now
@@ -369,8 +388,7 @@ class Outbox:
                 if not self._send_parts(now):
                     return False
         except trio.BrokenResourceError:
-            self.break_off()
-            self.on_close(CloseReason.CONNECTION_LOST)
+            self.lose(CloseReason.CONNECTION_LOST)
         return True
 
     def _send_parts(self, now: float) -> bool:
@@ -384,6 +402,16 @@ class Outbox:
         if sent:
             self._sent(sent, now)
         return not self._parts
+
+    def lose(self, reason: CloseReason) -> None:
+        """Break off, and end the connection for ``reason``."""
+        self.break_off()
+        self.on_close(reason)
+
+    @property
+    def remote(self) -> str:
+        """Return the address of the peer."""
+        return self.wire.remote
 
     def is_stuck(self, now: float) -> bool:
         """Return whether the wire has not accepted waiting bytes for ``STUCK_S``."""
