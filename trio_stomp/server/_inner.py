@@ -139,9 +139,6 @@ class InnerClient:
     def throttle_next_read(self) -> None:
         """Implement ``Source.throttle_next_read``: the router's connection is throttled."""
 
-    def finish(self, batch: Batch, apply_s: float) -> None:
-        """Implement ``Source.finish``: the router's connection waited for its turn."""
-
     def release(self) -> None:
         """Implement ``Source.release``."""
         self.outbox.forget()
@@ -166,6 +163,7 @@ class InnerClient:
         await self.server.inbox.put_batch(self._batch(events, size))
 
     def _batch(self, events: Sequence[Event], size: int) -> Batch:
+        # Nobody hears what it costs: the router's connection has waited for its turn.
         return Batch(self, events, sum(map(_frames, events)), size, trio.current_time())
 
     def resume(self) -> None:

@@ -200,11 +200,8 @@ class Outbox:
     _staged: list[Item] = field(factory=list)
     _ready: deque[Item] | tuple[()] = ()
     """A deque, created as needed: an empty one takes 770 bytes, and most connections need none."""
-    _parts: deque[memoryview | bytes] | tuple[()] = ()
-    """Buffers to be written next, already joined.
-
-    A deque is created as needed, as for ``_ready``.
-    """
+    _parts: list[memoryview | bytes] = field(factory=list)
+    """Buffers to be written next, already joined: a few, as many as go into one call."""
     _pieces: Iterator[bytes] = _NO_PIECES
     """The buffers after ``_parts`` and before ``_ready``."""
     _writing: list[Item] = field(factory=list)
@@ -375,7 +372,7 @@ class Outbox:
                 self.on_room()
             return
         self._charged = charged
-        self._parts_deque().append(memoryview(data)[sent:])
+        self._parts.append(memoryview(data)[sent:])
         self._writing, self._staged = staged, []
         self._block(now)
 
@@ -397,8 +394,7 @@ class Outbox:
         Raises:
           trio.BrokenResourceError: the connection is lost.
         """
-        first, *behind = self._parts_deque()
-        sent = self.wire.send_nowait(first, behind)
+        sent = self.wire.send_nowait(self._parts[0], self._parts[1:])
         if sent:
             self._sent(sent, now)
         return not self._parts
@@ -434,7 +430,7 @@ class Outbox:
         """
         while True:
             while self._fill(trio.current_time()):
-                sent = await self.wire.wait_sent(self._parts_deque()[0])
+                sent = await self.wire.wait_sent(self._parts[0])
                 now = trio.current_time()
                 self.blocked_s += now - self.blocked_since
                 self.blocked_since = now
@@ -483,7 +479,7 @@ class Outbox:
         self._ready = ()
         if self._staged or self._writing:
             self._staged, self._writing = [], []
-        self._parts, self._pieces = (), _NO_PIECES
+        self._parts, self._pieces = [], _NO_PIECES
         self.shared.memory.give(self.waiting_bytes)
         self.waiting_bytes = self._charged = 0
         if self._empty is not None:
@@ -496,13 +492,6 @@ class Outbox:
         assert isinstance(self._ready, deque)
         return self._ready
 
-    def _parts_deque(self) -> deque[memoryview | bytes]:
-        """Return ``_parts`` as a mutable deque."""
-        if not self._parts:
-            self._parts = deque()
-        assert isinstance(self._parts, deque)
-        return self._parts
-
     def _get_waste(self) -> Waste:
         if self._waste is None:
             self._waste = Waste(self._count_unsent)
@@ -510,7 +499,7 @@ class Outbox:
 
     def _fill(self, now: float) -> bool:
         """Fill ``_parts`` if it is empty, and return False if nothing waits."""
-        parts = self._parts_deque()
+        parts = self._parts
         while not parts:
             size = 0
             for piece in filter(None, self._pieces):
@@ -552,9 +541,11 @@ class Outbox:
         """Remove ``sent`` bytes from ``_parts``."""
         self.last_sent = now
         self.bytes_out += sent
-        parts = self._parts_deque()
-        while parts and sent >= len(parts[0]):
-            sent -= len(parts.popleft())
+        parts, written = self._parts, 0
+        while written < len(parts) and sent >= len(parts[written]):
+            sent -= len(parts[written])
+            written += 1
+        del parts[:written]
         if sent and parts:  # none, if it was broken off while the wire had them
             parts[0] = memoryview(parts[0])[sent:]
 
