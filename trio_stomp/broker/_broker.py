@@ -167,7 +167,7 @@ class Broker:
           now: Seconds of the broker's clock.
         """
         self.event_history.now = now
-        if self.tracer.is_on:
+        if self.tracer.traces:
             self.tracer.received(client, events, now)
         if client.is_blocked:
             self.deferred.append(client, events, received_at)
@@ -258,25 +258,26 @@ class Broker:
         """
         self.event_history.now = now
         turns, overflow = self.turns, self.overflow
-        self.durability.go_on(now)
-        turns.catch_up(self, now, is_last=is_last)
-        turns.begin(PUMP_S)
-        self.queues.pump(now)
-        self._is_cut = False
-        # Repeat here: there may be no other turn if an auto consumer took everything.
-        while overflow.blocked and not self._is_cut and (ready := overflow.ready()):
-            for client in ready:
-                self.unblock(client, now)
+        try:
+            if self.log is not None and self.log.has_more:
+                self.durability.go_on(now)
+            if turns.waiting or turns.bug is not None:
+                turns.catch_up(self, now, is_last=is_last)
+            turns.begin(PUMP_S)
             self.queues.pump(now)
-            self._is_cut = turns.is_over()
-        while self.fan_out.slow:
-            self._settle_slow(now, records=True)
-            # Hand out their messages now: there may be no other turn.
-            self.queues.pump(now)
-        self.destinations.lent.end_turn()
-        self.subscriptions.selectors.end_turn()
-        self.subscriptions.initial_delivery.browses.end_turn()
-        self.duplicates.write()
+            self._is_cut = False
+            # Repeat here: there may be no other turn if an auto consumer took everything.
+            while overflow.blocked and not self._is_cut and (ready := overflow.ready()):
+                for client in ready:
+                    self.unblock(client, now)
+                self.queues.pump(now)
+                self._is_cut = turns.is_over()
+            while self.fan_out.slow:
+                self._settle_slow(now, records=True)
+                # Hand out their messages now: there may be no other turn.
+                self.queues.pump(now)
+        finally:
+            turns.end()
 
     @property
     def has_more(self) -> bool:

@@ -111,12 +111,37 @@ class Turns:
     """Works that wait for ``resume``."""
     _stop: Stop | None = None
     """Why the current work ends its share early."""
+    _ends: "dict[Callable[[], None], None]" = field(factory=dict)
+    """What parts of the core have to do at the end of this turn."""
 
     def __contains__(self, client: "Client") -> bool:
         return client in self.waiting or client in self._blocked
 
     def __len__(self) -> int:
         return len(self.waiting) + (self.bug is not None)
+
+    def at_end(self, call: Callable[[], None]) -> None:
+        """Make ``call`` once at the end of this turn, when its messages have been handed out."""
+        self._ends[call] = None
+
+    def end(self) -> None:
+        """End a turn: make the calls that parts have asked for.
+
+        Raises:
+          Exception: The first bug, after all calls. Calls with bugs are made again in the next
+            turn.
+        """
+        self._spent_s = 0.0
+        calls, self._ends = self._ends, {}
+        bugs = []
+        for call in calls:
+            try:
+                call()
+            except Exception as bug:
+                self.at_end(call)
+                bugs.append(bug)
+        if bugs:
+            raise bugs[0]
 
     def begin(self, seconds: float) -> None:
         """Begin a time share."""
@@ -196,14 +221,11 @@ class Turns:
         bug, self.bug = self.bug, None
         if bug is not None:
             raise bug
-        if not self.waiting:
-            self._spent_s = 0.0
-            return
         self.now, self._is_late, self._is_last = now, True, is_last
         try:
             self._go_on_in_turn(host, now)
         finally:
-            self._is_late, self._spent_s = False, 0.0
+            self._is_late = False
 
     def _go_on_in_turn(self, host: TurnsHost, now: float) -> None:
         self.begin(SHARE_S)

@@ -92,7 +92,7 @@ class Destinations:
     """Wildcard subscriptions that another broker of the cluster counts."""
 
     def __attrs_post_init__(self) -> None:
-        self.lent = SharedRecipients(self.memory)
+        self.lent = SharedRecipients(self.memory, self.turns.at_end)
 
     def __len__(self) -> int:
         return len(self._destinations)

@@ -1,11 +1,12 @@
 """A bound for the memory of all lists of subscribers: lists are shared, the oldest given up."""
 
 from collections import OrderedDict
+from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from attrs import define, field
 
-from trio_stomp.base import MemoryBudget
+from trio_stomp.base import MemoryBudget, noop
 from trio_stomp.broker.routing._recipients import FEW_TAKERS, NO_TAKERS, Recipients
 
 if TYPE_CHECKING:
@@ -29,6 +30,8 @@ class SharedRecipients:
     """
 
     memory: MemoryBudget
+    at_end: Callable[[Callable[[], None]], None] = noop
+    """Makes a call at the end of the turn, when no list is in use."""
     last: Recipients | None = None
     """The list looked up last. The next one may be the same."""
     size: int = 0
@@ -53,6 +56,8 @@ class SharedRecipients:
                 self.size += recipients.size
             recipients.users += 1
             self._lent[destination] = recipients
+            if self.size > self.max_size:
+                self.at_end(self.give_up)
 
     def take_back(self, destination: "Destination") -> None:
         """Remove the list of ``destination``, which is out of date or forgotten."""
@@ -63,11 +68,12 @@ class SharedRecipients:
             if not recipients.users:
                 self.size -= recipients.size
 
-    def end_turn(self) -> None:
-        """Give up the oldest lists above the limit. Between turns none is in use."""
+    def give_up(self) -> None:
+        """Give up the oldest lists above the limit, some in each turn."""
         for _ in range(MOST_GIVEN_UP):
             if self.size <= self.max_size or len(self._lent) < 2:
                 return
             oldest = next(iter(self._lent))
             self.take_back(oldest)
             oldest.outdate()
+        self.at_end(self.give_up)
