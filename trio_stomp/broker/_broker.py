@@ -51,7 +51,6 @@ from trio_stomp.broker.queues import (
     Storage,
 )
 from trio_stomp.broker.routing import (
-    BrokerEvent,
     BrokerEvents,
     Destinations,
     FanOut,
@@ -371,22 +370,35 @@ class Broker:
             self.turns.start(self.monitor.work(), now)
 
     def publish(
-        self, name: str, body: bytes, headers: Sequence[tuple[str, str]], now: float
+        self,
+        name: str,
+        body: bytes,
+        headers: Sequence[tuple[str, str]],
+        now: float,
+        stream: Stream | None = None,
     ) -> int:
         """Send a message to one of the broker's own topics. It is never parked.
+
+        Args:
+          name: The topic.
+          body: The body.
+          headers: The headers except the destination.
+          now: Seconds of the broker's clock.
+          stream: Also keeps it, unless the store is far behind.
 
         Returns:
           The number of copies that slow subscribers lost.
         """
         lost_before = self.fan_out.drops.slow_consumer
         destination = self.destinations.own(name)
+        head = Head("SEND", (("destination", name), *headers), len(body), name)
         if destination.subscribers:
-            pairs = (("destination", name), *headers)
-            head = Head("SEND", pairs, len(body), name)
             self.fan_out.to_all(Publication(destination, head, [body], now, NEVER))
             if self.fan_out.slow:
                 # No events: an event about a lost event would be lost again, in each turn.
                 self._settle_slow(now, records=False)
+        if stream is not None and (self.log is None or not self.log.is_full):
+            self.streams.append(stream, head, [body], now, is_urgent=False)
         return self.fan_out.drops.slow_consumer - lost_before
 
     def statistics(self) -> Statistics:
@@ -429,14 +441,6 @@ class Broker:
         """Publish the event of an operator's operation, with its user."""
         self.manager.record(event, queue, user, detail)
 
-    def keep(
-        self, stream: Stream, name: str, body: bytes, headers: Sequence[tuple[str, str]], now: float
-    ) -> None:
-        """Append a message of the broker to a stream, unless the store is far behind."""
-        if self.log is None or not self.log.is_full:
-            head = Head("SEND", (("destination", name), *headers), len(body), name)
-            self.streams.append(stream, head, [body], now, is_urgent=False)
-
     def keep_events(self, max_bytes: int, max_age_s: float, window_bytes: int) -> Stream:
         """Keep events, even without subscribers, and return the stream of DIAG messages.
 
@@ -447,10 +451,6 @@ class Broker:
         """
         self.events.are_stored = True
         return self.streams.open(DIAG_STREAM, max_bytes, round(max_age_s * 1000), window_bytes)
-
-    def take_events(self) -> list[BrokerEvent]:
-        """Return the events since the last call."""
-        return self.events.take()
 
     def record_drop(self, reason: str, count: int, destination: str = "") -> None:
         """Record an event for messages that were dropped."""
