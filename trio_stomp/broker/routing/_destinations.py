@@ -10,6 +10,7 @@ from sortedcontainers import SortedKeyList
 from trio_stomp.base import CloseReason, MemoryBudget, ProtocolError, Quota, noop
 from trio_stomp.broker.delivery import (
     LIMIT_S,
+    STALE_GENERATION,
     BrokerPolicies,
     Client,
     Destination,
@@ -386,6 +387,7 @@ class Destinations:
         """
         self.lent.take_back(destination)
         self.lent.last = None
+        destination.generation = STALE_GENERATION
 
     def _look_up(self, destination: Destination) -> None:
         found = [member for table in self._tables(destination) for member in table]

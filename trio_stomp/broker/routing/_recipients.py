@@ -141,8 +141,7 @@ class SharedRecipients:
                 self.at_end(self.give_up)
 
     def take_back(self, destination: Destination) -> None:
-        """Remove the list of ``destination``: its next use looks up its subscribers."""
-        destination.generation = STALE_GENERATION
+        """Remove the list of ``destination``, which is out of date or forgotten."""
         destination.subscribers = destination.plain = destination.filtered = ()
         destination.durables = ()
         recipients = self._lent.pop(destination, None)
@@ -156,5 +155,7 @@ class SharedRecipients:
         for _ in range(MOST_GIVEN_UP):
             if self.size <= self.max_size or len(self._lent) < 2:
                 return
-            self.take_back(next(iter(self._lent)))
+            oldest = next(iter(self._lent))
+            self.take_back(oldest)
+            oldest.generation = STALE_GENERATION
         self.at_end(self.give_up)

@@ -47,20 +47,6 @@ from trio_stomp.frames import Headers, encode_receipt, subscription_prefix
 from trio_stomp.protocol import DURABLE_NAMES, Subscribed
 
 
-def needed(client: Client, private: str, public: str) -> Subscribed | None:
-    """Return the SUBSCRIBE that gives a client its reply queue, or None if it has one.
-
-    Args:
-      client: The subscriber.
-      private: The queue's name for the client, and the subscription's id.
-      public: The queue's name for other clients.
-    """
-    named = (name for each in client.subscriptions.values() for name, _ in each.targets)
-    if public in named or private in client.subscriptions:
-        return None
-    return Subscribed(private, private, AUTO, (("destination", private),), None)
-
-
 def replaced(client: Client, targets: Sequence[Target]) -> list[Subscription]:
     """Return the automatic subscriptions that an explicit SUBSCRIBE to ``targets`` replaces."""
     names = {name for name, _ in targets}
@@ -423,11 +409,18 @@ class Subscriptions:
             self.queues.want(consumer)
 
     def expect_replies(self, client: Client, private: str, public: str) -> None:
-        """Subscribe a client to its temporary queue, with the queue's name as id."""
+        """Subscribe a client to its temporary queue, unless it has subscribed.
+
+        Args:
+          client: The client.
+          private: The queue's name for the client, and the subscription's id.
+          public: The queue's name for other clients.
+        """
         self.queues.open(public, client.quota)
-        event = needed(client, private, public)
-        if event is not None:
-            self.add(client, event, 0.0)
+        named = (name for each in client.subscriptions.values() for name, _ in each.targets)
+        if public not in named and private not in client.subscriptions:
+            headers = (("destination", private),)
+            self.add(client, Subscribed(private, private, AUTO, headers, None), 0.0)
 
     def go_on(self, client: Client, now: float) -> None:
         """Resume delivery to a client: earlier messages, browsing, and its queues."""
