@@ -276,7 +276,8 @@ class Broker:
                 # Hand out their messages now: there may be no other turn.
                 self.queues.pump(now)
         finally:
-            turns.end()
+            if turns.ends:
+                turns.end()
 
     @property
     def has_more(self) -> bool:

@@ -97,6 +97,8 @@ class Turns:
     """The time of the current turn, in seconds of the broker's clock."""
     has_dear: bool = False
     """A dear event was done since the last turn."""
+    ends: "dict[Callable[[], None], None]" = field(factory=dict)
+    """What parts of the core have to do at the end of this turn."""
     _spent_s: float = 0.0
     """The known cost of the events of this turn."""
     _is_last: bool = True
@@ -111,8 +113,6 @@ class Turns:
     """Works that wait for ``resume``."""
     _stop: Stop | None = None
     """Why the current work ends its share early."""
-    _ends: "dict[Callable[[], None], None]" = field(factory=dict)
-    """What parts of the core have to do at the end of this turn."""
 
     def __contains__(self, client: "Client") -> bool:
         return client in self.waiting or client in self._blocked
@@ -122,7 +122,7 @@ class Turns:
 
     def at_end(self, call: Callable[[], None]) -> None:
         """Make ``call`` once at the end of this turn, when its messages have been handed out."""
-        self._ends[call] = None
+        self.ends[call] = None
 
     def end(self) -> None:
         """End a turn: make the calls that parts have asked for.
@@ -131,8 +131,7 @@ class Turns:
           Exception: The first bug, after all calls. Calls with bugs are made again in the next
             turn.
         """
-        self._spent_s = 0.0
-        calls, self._ends = self._ends, {}
+        calls, self.ends = self.ends, {}
         bugs = []
         for call in calls:
             try:
@@ -179,9 +178,13 @@ class Turns:
             return 0
         if more_s:
             count = min(count, 1 + max(0, int(left_s / more_s)))
+        self.at_end(self._spend_anew)
         self._spent_s += cost_s + more_s * (count - 1)
         self.has_dear |= self._spent_s >= DEAR_S
         return count
+
+    def _spend_anew(self) -> None:
+        self._spent_s = 0.0
 
     def stop(self, why: Stop) -> None:
         """End the share of the current work, which must yield next."""
