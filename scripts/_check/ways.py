@@ -26,10 +26,10 @@ PACKAGE = f"{Path(trio_stomp.__file__).parent}/"
 NOT_THE_BROKER = tuple(PACKAGE + name for name in ("client/", "testing/"))
 """The code of the links' other ends."""
 BARS = {
-    "SEND-topic": (91, 41),
-    "SEND-queue": (137, 48),
-    "ACK": (91, 38),
-    "SUBSCRIBE": (168, 65),
+    "SEND-topic": (95, 36),
+    "SEND-queue": (141, 43),
+    "ACK": (95, 34),
+    "SUBSCRIBE": (149, 54),
 }
 """The most functions and files of a way. They fall."""
 WARM = 8

@@ -25,6 +25,7 @@ from trio_stomp.broker.delivery import Outbox as Outbox
 from trio_stomp.broker.delivery import Publication as Publication
 from trio_stomp.broker.delivery import Subscription as Subscription
 from trio_stomp.broker.delivery import WallTime as WallTime
+from trio_stomp.broker.delivery import base36 as base36
 from trio_stomp.broker.durability import SOON_S as SOON_S
 from trio_stomp.broker.durability import Log as Log
 from trio_stomp.broker.durability import StoreRead as StoreRead
@@ -44,7 +45,6 @@ from trio_stomp.broker.managing import StreamManager as StreamManager
 from trio_stomp.broker.managing import Task as Task
 from trio_stomp.broker.managing import Trimming as Trimming
 from trio_stomp.broker.names import DIAG_STREAM as DIAG_STREAM
-from trio_stomp.broker.names import base36 as base36
 from trio_stomp.broker.queues import Consumer as Consumer
 from trio_stomp.broker.queues import Message as Message
 from trio_stomp.broker.queues import Queue as Queue

@@ -157,7 +157,7 @@ class _Assembly:
         self.stale = StaleQueue(policies, self.memory)
         self.names = MessageNames(self.boot, "" if self.log is None else self.log.named(self.boot))
         self.quotas = Quotas(lambda: self.clients)
-        self.selectors = SelectorCompiler()
+        self.selectors = SelectorCompiler(at_end=self.turns.at_end)
 
     # Destinations.
 
@@ -326,7 +326,7 @@ class _Assembly:
             stale=self.stale,
             fan_out=self.fan_out,
             bindings=self.bindings,
-            browses=Browses(self.timers),
+            browses=Browses(self.timers, self.turns),
             last_values=self.last_values,
         )
         return Subscriptions(

@@ -50,7 +50,6 @@ from trio_stomp.broker.queues import (
     Storage,
 )
 from trio_stomp.broker.routing import (
-    BrokerEvent,
     BrokerEvents,
     Destinations,
     FanOut,
@@ -165,7 +164,7 @@ class Broker:
           now: Seconds of the broker's clock.
         """
         self.event_history.now = now
-        if self.tracer.is_on:
+        if self.tracer.traces:
             self.tracer.received(client, events, now)
         if client.is_blocked:
             self.deferred.append(client, events, received_at)
@@ -256,25 +255,27 @@ class Broker:
         """
         self.event_history.now = now
         turns, overflow = self.turns, self.overflow
-        self.durability.go_on(now)
-        turns.catch_up(self, now, is_last=is_last)
-        turns.begin(PUMP_S)
-        self.queues.pump(now)
-        self._is_cut = False
-        # Repeat here: there may be no other turn if an auto consumer took everything.
-        while overflow.blocked and not self._is_cut and (ready := overflow.ready()):
-            for client in ready:
-                self.unblock(client, now)
+        try:
+            if self.log is not None and self.log.has_more:
+                self.durability.go_on(now)
+            if turns.waiting or turns.bug is not None:
+                turns.catch_up(self, now, is_last=is_last)
+            turns.begin(PUMP_S)
             self.queues.pump(now)
-            self._is_cut = turns.is_over()
-        while self.fan_out.slow:
-            self._settle_slow(now, records=True)
-            # Hand out their messages now: there may be no other turn.
-            self.queues.pump(now)
-        self.destinations.lent.end_turn()
-        self.subscriptions.selectors.end_turn()
-        self.subscriptions.initial_delivery.browses.end_turn()
-        self.duplicates.write()
+            self._is_cut = False
+            # Repeat here: there may be no other turn if an auto consumer took everything.
+            while overflow.blocked and not self._is_cut and (ready := overflow.ready()):
+                for client in ready:
+                    self.unblock(client, now)
+                self.queues.pump(now)
+                self._is_cut = turns.is_over()
+            while self.fan_out.slow:
+                self._settle_slow(now, records=True)
+                # Hand out their messages now: there may be no other turn.
+                self.queues.pump(now)
+        finally:
+            if turns.ends:
+                turns.end()
 
     @property
     def has_more(self) -> bool:
@@ -368,22 +369,35 @@ class Broker:
             self.turns.start(self.monitor.work(), now)
 
     def publish(
-        self, name: str, body: bytes, headers: Sequence[tuple[str, str]], now: float
+        self,
+        name: str,
+        body: bytes,
+        headers: Sequence[tuple[str, str]],
+        now: float,
+        stream: Stream | None = None,
     ) -> int:
         """Send a message to one of the broker's own topics. It is never parked.
+
+        Args:
+          name: The topic.
+          body: The body.
+          headers: The headers except the destination.
+          now: Seconds of the broker's clock.
+          stream: Also keeps it, unless the store is far behind.
 
         Returns:
           The number of copies that slow subscribers lost.
         """
         lost_before = self.fan_out.drops.slow_consumer
         destination = self.destinations.own(name)
+        head = Head("SEND", (("destination", name), *headers), len(body), name)
         if destination.subscribers:
-            pairs = (("destination", name), *headers)
-            head = Head("SEND", pairs, len(body), name)
             self.fan_out.to_all(Publication(destination, head, [body], now, NEVER))
             if self.fan_out.slow:
                 # No events: an event about a lost event would be lost again, in each turn.
                 self._settle_slow(now, records=False)
+        if stream is not None and (self.log is None or not self.log.is_full):
+            self.streams.append(stream, head, [body], now, is_urgent=False)
         return self.fan_out.drops.slow_consumer - lost_before
 
     def statistics(self) -> Statistics:
@@ -425,14 +439,6 @@ class Broker:
         """Publish the event of an operator's operation, with its user."""
         self.manager.record(event, queue, user, detail)
 
-    def keep(
-        self, stream: Stream, name: str, body: bytes, headers: Sequence[tuple[str, str]], now: float
-    ) -> None:
-        """Append a message of the broker to a stream, unless the store is far behind."""
-        if self.log is None or not self.log.is_full:
-            head = Head("SEND", (("destination", name), *headers), len(body), name)
-            self.streams.append(stream, head, [body], now, is_urgent=False)
-
     def keep_events(self, max_bytes: int, max_age_s: float, window_bytes: int) -> Stream:
         """Keep events, even without subscribers, and return the stream of DIAG messages.
 
@@ -443,10 +449,6 @@ class Broker:
         """
         self.events.are_stored = True
         return self.streams.open(DIAG_STREAM, max_bytes, round(max_age_s * 1000), window_bytes)
-
-    def take_events(self) -> list[BrokerEvent]:
-        """Return the events since the last call."""
-        return self.events.take()
 
     def record_drop(self, reason: str, count: int, destination: str = "") -> None:
         """Record an event for messages that were dropped."""

@@ -509,10 +509,10 @@ def test_statistics_are_not_stored_while_the_store_lags(
 ) -> None:
     core = slow()
     stream = core.broker.streams.open("/stream/DIAG", 0, 0)
-    core.broker.keep(stream, "DIAG/session", b"{}", (), core.now)
+    core.broker.publish("DIAG/session", b"{}", (), core.now, stream)
     assert stream.coming == 1
     monkeypatch.setattr(log_module, "MAX_PENDING_BYTES", 0)
-    core.broker.keep(stream, "DIAG/session", b"{}", (), core.now)
+    core.broker.publish("DIAG/session", b"{}", (), core.now, stream)
     assert stream.coming == 1
 
 

@@ -282,7 +282,7 @@ def test_ack_with_credit_left_searches_no_message(desk: Clocked):
     messages = reader.reads()
     assert len(messages) == 2 * FEW_QUEUES
     reader.acks(messages[0])
-    assert not desk.broker.queues.wildcard_queues.is_searching
+    assert not desk.broker.queues.wildcard_queues.searching
     reader.acks(*messages[1:])
     desk.settles()
     assert desk.broker.acknowledger.counters.acked == len(messages)
@@ -296,7 +296,7 @@ def test_a_search_ends_with_its_consumer(desk: Clocked):
     reader.acks(message)
     reader.unsubscribes()
     desk.settles()
-    assert not desk.broker.queues.wildcard_queues.is_searching
+    assert not desk.broker.queues.wildcard_queues.searching
     assert reader.bodies() == []
 
 
@@ -434,7 +434,7 @@ def test_a_consumer_that_ends_in_pieces_looks_for_nothing_more(desk: Clocked):
     consumer = reader.consumer()
     desk.broker.queues.part(consumer, 1, desk.now)
     desk.broker.queues.want(consumer)
-    assert not desk.broker.queues.wildcard_queues.is_searching
+    assert not desk.broker.queues.wildcard_queues.searching
     reader.unsubscribes()
     desk.settles()
     assert all(not queue.consumers for queue in desk.broker.queues)

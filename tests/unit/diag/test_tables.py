@@ -497,5 +497,5 @@ def test_last_query_is_neither_kept_alive_nor_confused() -> None:
     selector = reader.client.subscriptions["0"].selector
     assert selector is not None
     assert selector._head is None
-    assert core.broker.subscriptions.selectors._remembering == []
+    assert core.broker.turns.ends == {}
     core.ends()

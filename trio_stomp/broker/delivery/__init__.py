@@ -37,6 +37,7 @@ from trio_stomp.broker.delivery._history_events import Shown as Shown
 from trio_stomp.broker.delivery._history_events import Span as Span
 from trio_stomp.broker.delivery._message_ids import MAX_DIGITS as MAX_DIGITS
 from trio_stomp.broker.delivery._message_ids import MessageNames as MessageNames
+from trio_stomp.broker.delivery._message_ids import base36 as base36
 from trio_stomp.broker.delivery._message_ids import may_have_been_given as may_have_been_given
 from trio_stomp.broker.delivery._policies import DISCONNECT as DISCONNECT
 from trio_stomp.broker.delivery._policies import DROP_NEWEST as DROP_NEWEST

@@ -66,11 +66,6 @@ class Tracer:
     log: Callable[[str], None] = noop
     """Writes to the operator's log."""
 
-    @property
-    def is_on(self) -> bool:
-        """Return whether any trace runs."""
-        return bool(self.traces)
-
     def read(self, text: str) -> dict[str, str]:
         """Parse the body of a SEND to ``DIAG/trace``.
 

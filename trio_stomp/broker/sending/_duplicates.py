@@ -137,6 +137,9 @@ class Duplicates:
         oldest = self._forget_oldest(destination) if len(destination.seen) > window else None
         if effect is not None:
             seen_id.commit, effect.oldest = effect.client.awaited, oldest
+        if log is None:
+            return
+        log.turns.at_end(self.write)
         unwritten = self._unwritten.setdefault(client is None, _Unwritten())
         if is_stored:
             seen_id.stored = UNWRITTEN
@@ -151,8 +154,7 @@ class Duplicates:
         start. The store gets it with their messages, and so has both or neither.
         """
         log = self.log
-        if log is None:
-            return
+        assert log is not None
         for must_retry, ids in [*self._unwritten.items()]:
             old = ids.forget_ended()
             first = 0

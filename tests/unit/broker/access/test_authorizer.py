@@ -35,7 +35,8 @@ def rules_for(actions: frozenset[Action], *patterns: str) -> AccessRules:
 def core_with(rules: AccessRules | None) -> Core:
     """A broker with a queue, a stream, a durable subscription of bob's and one of alice's."""
     streamed = DestinationPolicy(stream=True)
-    core = Core(book={"/topic/log": streamed, "/queue/policy": DestinationPolicy()})
+    policies = {"/topic/log": streamed, "/dsub/log": streamed}
+    core = Core(book={**policies, "/queue/policy": DestinationPolicy()})
     bob = core.peer(client_id="shared", identity=Identity("bob", method="passcode"))
     bob.subscribes("/queue/there", "q", ack="client")
     bob.subscribes("/topic/of-bob", "d", headers=DURABLE)
@@ -144,6 +145,7 @@ CASES = [
     Case("subscribe temporary topic", subscribes("/temp-topic/t"), frozenset({CREATE})),
     Case("read stream", subscribes("/stream/topic/log"), frozenset({RECEIVE})),
     Case("replay topic", subscribes("/topic/log", "auto", OFFSET), frozenset({RECEIVE})),
+    Case("replay /dsub", subscribes("/dsub/log", "auto", OFFSET), frozenset({RECEIVE})),
     Case(
         "make durable",
         subscribes("/topic/a", "auto", ("durable-subscription-name", "new")),

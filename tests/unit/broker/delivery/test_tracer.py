@@ -90,7 +90,7 @@ def test_it_ends_by_time_by_word_and_with_its_connection(core: Core) -> None:
     asks(operator, session="s2", seconds=5)
     assert isinstance(client.client.outbox, TracingOutbox)
     core.passes(6)
-    assert not core.broker.tracer.is_on
+    assert not core.broker.tracer.traces
     assert not isinstance(client.client.outbox, TracingOutbox)
     client.sends("/topic/t", "x")
     assert traced(core) == []
@@ -100,11 +100,11 @@ def test_it_ends_by_time_by_word_and_with_its_connection(core: Core) -> None:
     asks(operator, destination="/a")
     asks(operator, destination="/b")
     asks(operator, stop=True)
-    assert not core.broker.tracer.is_on
+    assert not core.broker.tracer.traces
     asks(operator, session="s2")
     client.is_gone()
     core.passes(100)
-    assert not core.broker.tracer.is_on
+    assert not core.broker.tracer.traces
     core.ends()
 
 
@@ -144,7 +144,7 @@ def test_a_trace_ends_after_its_number_of_frames(core: Core) -> None:
     core.broker.tracer.traces[0].left = 3
     client.sends("/topic/t", *"abcdef")
     assert len(traced(core)) == 3
-    assert not core.broker.tracer.is_on
+    assert not core.broker.tracer.traces
 
 
 @pytest.mark.parametrize("ended", [0, 1, 2])
@@ -239,7 +239,7 @@ def test_invalid_trace_requests(core: Core, expected: str) -> None:
     peer = core.peer()
     peer.sends("DIAG/trace", expected)
     assert peer.error().get("code") == "invalid-question"
-    assert not core.broker.tracer.is_on
+    assert not core.broker.tracer.traces
 
 
 def test_a_private_destination_is_not_traced_whatever_it_is_called() -> None:
@@ -248,7 +248,7 @@ def test_a_private_destination_is_not_traced_whatever_it_is_called() -> None:
         peer = core.peer()
         asks(peer, destination=name)
         assert peer.error().get("code") == "not-allowed"
-    assert not core.broker.tracer.is_on
+    assert not core.broker.tracer.traces
 
 
 def test_a_request_that_nobody_waits_for_fails_without_harm(core: Core) -> None:
@@ -257,7 +257,7 @@ def test_a_request_that_nobody_waits_for_fails_without_harm(core: Core) -> None:
     peer.sends("DIAG/trace", '{"session": "s99"}', headers=later)
     core.passes(2)
     assert peer.frames("ERROR") == []
-    assert not core.broker.tracer.is_on
+    assert not core.broker.tracer.traces
 
 
 def test_the_number_of_traces_is_bounded(core: Core) -> None:

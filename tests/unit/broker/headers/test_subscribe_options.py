@@ -10,8 +10,8 @@ from trio_stomp.broker.headers import (
     PREFETCH_COUNT_MAX,
     SubscribeOptions,
     dialect,
+    durable_name,
     parse_subscribe_options,
-    wants_durable_end,
 )
 from trio_stomp.broker.headers import _subscribe_options as module
 from trio_stomp.broker.headers._dialect import DIALECTS
@@ -196,13 +196,13 @@ def test_the_name_of_a_durable_subscription(headers: Headers, name: str) -> None
 
 @pytest.mark.parametrize(("headers", "name"), NAMED)
 def test_unsubscribe_names_it_in_the_same_way(headers: Headers, name: str) -> None:
-    assert wants_durable_end(headers) == name
+    assert durable_name(headers) == name
 
 
 def test_the_client_id_of_connect_comes_first() -> None:
     headers = (("client-id", "theirs"), ("durable-subscription-name", "n"))
     assert parse(*headers, client_id="mine").durable == "mine\0n"
-    assert wants_durable_end(headers, "mine") == "mine\0n"
+    assert durable_name(headers, "mine") == "mine\0n"
 
 
 @pytest.mark.parametrize("kind", [Kind.WORK, Kind.DIAG])
@@ -216,7 +216,7 @@ def test_a_durable_subscription_needs_a_name() -> None:
         parse(("durable", "true"))
     assert caught.value.code == "header-missing"
     with pytest.raises(ProtocolError):
-        wants_durable_end((("persistent", "true"), ("id", "")))
+        durable_name((("persistent", "true"), ("id", "")))
 
 
 def test_dsub_is_the_shared_durable_subscription_itself() -> None:

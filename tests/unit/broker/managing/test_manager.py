@@ -453,7 +453,7 @@ def test_the_user_and_the_operation_are_events_and_explained(bench: Bench) -> No
     manager = bench.broker.manager
     drive(bench, manager.purge(Choice(Q), by="alice"))
     bench.broker.note_operation("purge", Q, "alice", "1 message")
-    (event,) = bench.broker.take_events()
+    (event,) = bench.broker.events.take()
     assert (event.name, event.user, event.destination) == ("purge", "alice", Q)
     assert watcher.outbox.closed is None
 

@@ -5,7 +5,7 @@ import pytest
 from tests.support.core import Actor, Bench
 from tests.support.share_fakes import new_bodies
 from trio_stomp.base import MemoryBudget
-from trio_stomp.broker.routing._shared_recipients import MAX_ENTRIES, SharedRecipients
+from trio_stomp.broker.routing._recipients import MAX_ENTRIES, SharedRecipients
 
 TOPIC = "/topic/a.b"
 
@@ -35,7 +35,7 @@ def test_topics_of_the_same_share_one_list(bench: Bench):
 @pytest.mark.parametrize("alike", [True, False])
 def test_all_lists_together_have_a_bound(monkeypatch: pytest.MonkeyPatch, alike: bool):
     most = 10_000
-    monkeypatch.setattr("trio_stomp.broker.routing._shared_recipients.MAX_ENTRIES", most)
+    monkeypatch.setattr("trio_stomp.broker.routing._recipients.MAX_ENTRIES", most)
     desk = Bench()
     reader, single, sender = topics(desk, 500, 100, alike=alike)
     lent = desk.broker.destinations.lent
@@ -52,8 +52,8 @@ def test_all_lists_together_have_a_bound(monkeypatch: pytest.MonkeyPatch, alike:
 
 
 def test_some_lists_are_given_up_in_each_turn(monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr("trio_stomp.broker.routing._shared_recipients.MAX_ENTRIES", 1000)
-    monkeypatch.setattr("trio_stomp.broker.routing._shared_recipients.MOST_GIVEN_UP", 3)
+    monkeypatch.setattr("trio_stomp.broker.routing._recipients.MAX_ENTRIES", 1000)
+    monkeypatch.setattr("trio_stomp.broker.routing._recipients.MOST_GIVEN_UP", 3)
     desk = Bench()
     topics(desk, 50, 100, alike=False)
     lent = desk.broker.destinations.lent
