@@ -127,7 +127,7 @@ KINDS = {
 ALONE = {
     "broker/_receipts": "RECEIPTs, beside the order of frames",
     "broker/delivery/_histogram": "figures, which are no state of a destination",
-    "broker/managing/_retry": "one of the operations of operators",
+    "broker/managing/_sending": "one of the operations of operators",
     "broker/routing/_idle": "an order of destinations by use, which knows nothing else of them",
     "broker/routing/_shared_recipients": "a table of lists that destinations lend each other",
     "broker/sending/_send_later": "what is not sent now, apart from what is",

@@ -187,7 +187,7 @@ class Definitions:
             begin=begin,
             result=lambda _task: {"dry_run": is_dry, **differences},
             event="definitions",
-            detail=lambda count: f"{count} queues created",
+            detail=lambda task: f"{task.done} queues created",
             max_body_bytes=MAX_BYTES,
         )
 
