@@ -307,6 +307,7 @@ class _Assembly:
             fan_out=self.fan_out,
             acknowledger=self.acknowledger,
             authorizer=self.authorizer,
+            end_client=lambda client, now: self.leaving.leave(client, now),
             log=self.log,
             shares_durables=self.dialect.shares_durables,
         )
