@@ -455,7 +455,6 @@ class _Assembly:
             policies=self.policies,
             wall=self.wall,
             storage=self.storage,
-            turns=self.turns,
         )
 
     @cached_property

@@ -47,7 +47,9 @@ class SendLater:
         count, log, duplicates = len(bodies), self.log, self.duplicates
         if isinstance(plan.schedule, Removal):
             assert client is not None  # the broker itself sends no removals
-            return count, self.scheduler.end(client, plan.schedule)
+            assert context.answers is not None
+            context.answers.append(self.scheduler.ending(client, plan.schedule))
+            return count, NOTHING
         name = id_of(client, plan.options)
         destination = self.destinations.ensure(plan.names[0], quota)
         window = duplicates.window_outcome(destination) if name else NOTHING
