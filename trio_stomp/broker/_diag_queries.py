@@ -5,21 +5,15 @@ Requests, header names and JSON keys are those of stompica, so that its clients 
 
 from collections.abc import Callable, Mapping
 
+from attrs import frozen
+
 from trio_stomp.broker.delivery import Census
 
 _MAX_LISTED = 4000
 """Limit of bytes in the list of ``subs``, as in stompica."""
 
 
-def _sizes(census: Census, connected: int, subscriptions: int) -> dict[str, int]:
-    return {
-        "session-size": census.clients,
-        "session-encoded-size": census.websockets,
-        "session-connected-size": connected,
-        "pubsub-size": subscriptions,
-    }
-
-
+@frozen(eq=False)
 class DiagQueries:
     """Statistics in stompica's formats.
 
@@ -32,81 +26,63 @@ class DiagQueries:
         ``subs``.
     """
 
-    def __init__(
-        self,
-        census: Census,
-        connected: int,
-        subscriptions: int,
-        stale: int,
-        destination_names: Callable[[], list[str]],
-    ) -> None:
-        self._census = census
-        self._connected = connected
-        self._subscriptions = subscriptions
-        self._stale = stale
-        self._destination_names = destination_names
+    census: Census
+    connected: int
+    subscriptions: int
+    stale: int
+    destination_names: Callable[[], list[str]]
 
     def headers(self, body: str) -> dict[str, str]:
         """Return the headers with the statistics that a body requests, or {}."""
-        sizes = _sizes(self._census, self._connected, self._subscriptions)
-        for name, figure in sizes.items():
-            if body.startswith(name):
-                return {name: str(figure)}
-        for word, figures in (
-            ("session", self._session()),
-            ("ws_buffer", self._ws_buffer()),
-            ("stale", self._queues()),
-        ):
-            if body.startswith(word):
-                return {name: str(figure) for name, figure in figures.items()}
-        return {}
+        queues = self._queues("input-queue-size", "output-queue-size", "stale-queue-size")
+        sizes = {name: {name: size} for name, size in self._sizes().items()}
+        tables = {**sizes, **self._tables(), "stale": queues}
+        found = next((tables[word] for word in tables if body.startswith(word)), {})
+        return {name: str(figure) for name, figure in found.items()}
 
     def command(self, query: str) -> str | None:
         """Return the answer to the command DIAG, or None if stompica does not know the query."""
         query = query.strip("\n\r")
-        sizes = _sizes(self._census, self._connected, self._subscriptions)
+        sizes = self._sizes()
+        tables = {**self._tables(), "stale": self._queues("in", "out", "stale")}
         if query in sizes:
             return f"{query}:{sizes[query]}"
-        if query == "session":
-            return "session:" + _json(self._session())
-        if query == "ws_buffer":
-            return "ws_buffer:" + _json(self._ws_buffer())
-        if query == "stale":
-            figures = {
-                "in": self._census.input_queue_size,
-                "out": self._census.output_queue_size,
-                "stale": self._stale,
-            }
-            return "stale:" + _json(figures)
-        if query == "subs":
-            return "subs:" + self._listed()
-        return None
+        if query in tables:
+            return f"{query}:{_json(tables[query])}"
+        return "subs:" + self._listed() if query == "subs" else None
 
-    def _session(self) -> dict[str, int]:
+    def _sizes(self) -> dict[str, int]:
         return {
-            "clients": self._census.clients,
-            "websockets": self._census.websockets,
-            "stomp_connected": self._connected,
-            "subscriptions": self._subscriptions,
+            "session-size": self.census.clients,
+            "session-encoded-size": self.census.websockets,
+            "session-connected-size": self.connected,
+            "pubsub-size": self.subscriptions,
         }
 
-    def _ws_buffer(self) -> dict[str, int]:
+    def _tables(self) -> dict[str, dict[str, int]]:
+        census = self.census
         return {
-            "allocated": self._census.ws_allocated,
-            "hits": self._census.ws_hits,
-            "misses": self._census.ws_misses,
+            "session": {
+                "clients": census.clients,
+                "websockets": census.websockets,
+                "stomp_connected": self.connected,
+                "subscriptions": self.subscriptions,
+            },
+            "ws_buffer": {
+                "allocated": census.ws_allocated,
+                "hits": census.ws_hits,
+                "misses": census.ws_misses,
+            },
         }
 
-    def _queues(self) -> dict[str, int]:
-        return {
-            "input-queue-size": self._census.input_queue_size,
-            "output-queue-size": self._census.output_queue_size,
-            "stale-queue-size": self._stale,
-        }
+    def _queues(self, *names: str) -> dict[str, int]:
+        """Return the sizes of input, output and stale queue under some names."""
+        sizes = self.census.input_queue_size, self.census.output_queue_size, self.stale
+        return dict(zip(names, sizes, strict=True))
 
     def _listed(self) -> str:
         listed, length = [], 0
-        for destination in self._destination_names():
+        for destination in self.destination_names():
             length += len(destination.encode()) + 1
             if length - 1 > _MAX_LISTED:
                 break

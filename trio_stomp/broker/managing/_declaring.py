@@ -1,6 +1,6 @@
 """Queues that stay without messages and consumers, until an operator deletes them."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING
 
 from attrs import define, field
@@ -22,26 +22,29 @@ DECLARED = "declared:"
 Purge = Callable[[str], Operation]
 
 
-def declare(
-    queues: QueueBook, log: "Log | None", name: str, quota: "Quota | None"
+def declaring(
+    queues: QueueBook, log: "Log | None", names: Sequence[str], quota: "Quota | None"
 ) -> Iterator[int]:
-    """Create a queue that stays, and yield 1 unless there was one.
+    """Create queues that stay, and yield after each how many were not there.
 
     Args:
       queues: The queues of the broker.
       log: The log, if there is a store.
-      name: The name of the queue.
-      quota: The quota charged for its name.
+      names: The names of the queues.
+      quota: The quota charged for their names.
 
     Raises:
       ProtocolError: There are too many destinations.
     """
-    queue = queues.open(name, quota)
-    if not queue.is_declared:
-        queue.is_declared = True
-        if log is not None:
-            log.keep(DECLARED + name, "{}")
-        yield 1
+    done = 0
+    for name in names:
+        queue = queues.open(name, quota)
+        if not queue.is_declared:
+            queue.is_declared = True
+            if log is not None:
+                log.keep(DECLARED + name, "{}")
+            done += 1
+        yield done
 
 
 def check_declarable(name: str) -> None:

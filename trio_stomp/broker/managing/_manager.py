@@ -11,7 +11,7 @@ from trio_stomp.broker.browsing import Walk
 from trio_stomp.broker.delivery import LossReason
 from trio_stomp.broker.headers import TEMPORARY, make_plan
 from trio_stomp.broker.managing._choice import Choice
-from trio_stomp.broker.managing._declaring import Deletion, check_declarable, declare
+from trio_stomp.broker.managing._declaring import Deletion, check_declarable, declaring
 from trio_stomp.broker.managing._left import LeftManager
 from trio_stomp.broker.managing._mover import Mover, Retry
 from trio_stomp.broker.managing._operation import PIECE, Act, Operation
@@ -26,7 +26,7 @@ from trio_stomp.broker.selectors import SelectorCompiler
 from trio_stomp.frames import Head
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
+    from collections.abc import Callable, Iterator
 
     from trio_stomp.base import Identity
     from trio_stomp.broker.delivery import Client
@@ -247,39 +247,21 @@ class Manager:
         turns, authorizer = self.queues.turns, self.authorizer
         return Sending(turns, None, run, core=self.core, authorizer=authorizer, identity=identity)
 
-    def create(self, name: str, user: str = "") -> Task:
-        """Begin to create a queue that stays until it is deleted, also over restarts.
+    def create(self, *names: str, user: str = "") -> Task:
+        """Begin to create queues that stay until they are deleted, also over restarts.
 
         Args:
-          name: The name of the queue.
-          user: The user whose quota is charged for the name; "" = none.
-
-        Raises:
-          ProtocolError: It cannot be the name of a queue.
-        """
-        check_declarable(name)
-        quota = self.authorizer.quotas.of_user(user) if user else None
-        return Task(self.queues.turns, self._log, declare(self.queues, self._log, name, quota), 1)
-
-    def create_all(self, names: "Sequence[str]") -> Task:
-        """Begin to create queues that stay, all or none.
-
-        Args:
-          names: Their names.
+          names: The names of the queues.
+          user: The user whose quota is charged for the names; "" = none.
 
         Raises:
           ProtocolError: One cannot be the name of a queue.
         """
         for name in names:
             check_declarable(name)
-        work = self._creating(names)
+        quota = self.authorizer.quotas.of_user(user) if user else None
+        work = declaring(self.queues, self._log, names, quota)
         return Task(self.queues.turns, self._log, work, len(names))
-
-    def _creating(self, names: "Sequence[str]") -> "Iterator[int]":
-        done = 0
-        for name in names:
-            done += sum(declare(self.queues, self._log, name, None))
-            yield done
 
     def delete(
         self, name: str, close: "Callable[[Client], None]", *, by: str, force: bool
@@ -350,7 +332,7 @@ class Manager:
             queues=self.queues,
             walk=Walk(queue, self.queues.accepted, newest_stored, storage, claims=claims),
             act=act,
-            conditions=choice.conditions(self.selectors, names, wall),
+            is_chosen=choice.condition(self.selectors, names, wall),
             limit=choice.most,
             piece=piece,
         )

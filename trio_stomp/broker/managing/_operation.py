@@ -7,7 +7,6 @@ from attrs import define, field
 
 from trio_stomp.broker.browsing import Walk
 from trio_stomp.broker.durability import Callback
-from trio_stomp.broker.managing._choice import Conditions
 from trio_stomp.broker.managing._task import InSteps, Step, Steps
 from trio_stomp.broker.queues import QueueBook
 
@@ -39,7 +38,7 @@ class Operation(InSteps):
       queues: The queues of the broker.
       walk: The position in the queue.
       act: Processes the chosen messages.
-      conditions: Choose messages; None = all.
+      is_chosen: Returns whether a message is chosen; None = all are.
       limit: Maximum number of messages to choose.
       piece: Messages processed before the clock is read again.
     """
@@ -47,7 +46,7 @@ class Operation(InSteps):
     queues: QueueBook
     walk: Walk
     act: Act
-    conditions: Conditions | None
+    is_chosen: "Callable[[Message], bool] | None"
     limit: int
     piece: int = PIECE
     left: dict[str, int] = field(init=False, factory=dict)
@@ -107,7 +106,7 @@ class Operation(InSteps):
         for message in messages:
             self.walk.move_past(message)
             self.seen += 1
-            if self.conditions is None or self.conditions.hold(message):
+            if self.is_chosen is None or self.is_chosen(message):
                 chosen.append(message)
                 if self.done + len(chosen) >= self.limit:
                     break

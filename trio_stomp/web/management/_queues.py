@@ -94,7 +94,7 @@ class QueueRequests:
             server=self.server,
             query=query,
             rights=[(Action.CREATE, queue)],
-            begin=lambda identity, _body: self.manager.create(queue, identity.name),
+            begin=lambda identity, _body: self.manager.create(queue, user=identity.name),
             result=lambda task: {"queue": queue, "created": task.done > 0},
             event="create",
             place=queue,

@@ -24,10 +24,10 @@ def again(core: Bench) -> Bench:
 def test_several_queues_are_created_or_none(core: Bench) -> None:
     manager = core.broker.manager
     with pytest.raises(ProtocolError, match="is no queue"):
-        manager.create_all(["/queue/a", "/topic/b"])
+        manager.create("/queue/a", "/topic/b")
     assert core.broker.queues.find("/queue/a") is None
     drive(core, manager.create("/queue/a"))
-    task = manager.create_all(["/queue/a", "/queue/b"])
+    task = manager.create("/queue/a", "/queue/b")
     drive(core, task)
     assert (task.done, again(core).queue("/queue/b").is_declared) == (1, True)
 
@@ -40,7 +40,7 @@ def delete(core: Bench, *, force: bool = False, closed: list[Client] | None = No
 
 
 def test_a_created_queue_stays_until_it_is_deleted(core: Bench) -> None:
-    created, twice = core.broker.manager.create(Q), core.broker.manager.create(Q, "ann")
+    created, twice = core.broker.manager.create(Q), core.broker.manager.create(Q, user="ann")
     drive(core, created)
     drive(core, twice)
     assert (created.done, twice.done) == (1, 0)
@@ -147,7 +147,7 @@ def test_a_deletion_ends_with_its_client() -> None:
 
 
 def test_a_name_that_is_refused_ends_the_operation_with_the_reason(core: Bench) -> None:
-    task = core.broker.manager.create_all(["/queue/a", "/queue/" + "x" * 2000])
+    task = core.broker.manager.create("/queue/a", "/queue/" + "x" * 2000)
     drive(core, task)
     assert task.problem is not None
     assert (task.done, task.problem.code) == (1, "destination-too-long")
