@@ -292,7 +292,7 @@ class Bindings:
             subscription.number,
             targets=list(subscription.targets),
             queue=queue,
-            host=self,
+            enqueue=self.enqueue,
             client=subscription.client,
             durable=name,
             selector=selector,
