@@ -131,7 +131,6 @@ ALONE = {
     "broker/routing/_idle": "an order of destinations by use, which knows nothing else of them",
     "broker/routing/_shared_recipients": "a table of lists that destinations lend each other",
     "broker/sending/_send_later": "what is not sent now, apart from what is",
-    "broker/topics/_durable_record": "the text of a durable subscription in the store",
     "spark/_tables": "what the face gives to users of Spark, whether they want the analysis or not",
     "spark/reporting/_style": "CSS, which is another language than that of the report",
 }
