@@ -126,8 +126,7 @@ KINDS = {
 ALONE = {
     "broker/_receipts": "RECEIPTs, beside the order of frames",
     "broker/delivery/_histogram": "figures, which are no state of a destination",
-    "broker/managing/_retry": "one of the operations of operators",
-    "broker/topics/_durable_record": "the text of a durable subscription in the store",
+    "broker/managing/_sending": "one of the operations of operators",
     "spark/_tables": "what the face gives to users of Spark, whether they want the analysis or not",
     "spark/reporting/_style": "CSS, which is another language than that of the report",
 }

@@ -407,7 +407,7 @@ class BrokerModel(RuleBasedStateMachine):
         stale = self.core.broker.stale
         assert {
             parked.destination.name: (parked.size, parked.bytes, parked.claim is not None)
-            for parked in stale.largest(99)
+            for parked in stale.candidates()
         } == {
             name: (sum(len(run.bodies) for run in parked.runs), parked.cost, parked.claimed)
             for name, parked in self.parked.items()

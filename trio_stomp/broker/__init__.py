@@ -38,9 +38,9 @@ from trio_stomp.broker.managing import InSteps as InSteps
 from trio_stomp.broker.managing import Manager as Manager
 from trio_stomp.broker.managing import Operation as Operation
 from trio_stomp.broker.managing import Reading as Reading
-from trio_stomp.broker.managing import Retry as Retry
 from trio_stomp.broker.managing import Sending as Sending
 from trio_stomp.broker.managing import Step as Step
+from trio_stomp.broker.managing import Steps as Steps
 from trio_stomp.broker.managing import StreamManager as StreamManager
 from trio_stomp.broker.managing import Task as Task
 from trio_stomp.broker.managing import Trimming as Trimming

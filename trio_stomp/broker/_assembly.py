@@ -300,6 +300,7 @@ class _Assembly:
             fan_out=self.fan_out,
             acknowledger=self.acknowledger,
             authorizer=self.authorizer,
+            end_client=lambda client, now: self.leaving.leave(client, now),
             log=self.log,
             shares_durables=self.dialect.shares_durables,
         )
@@ -429,7 +430,6 @@ class _Assembly:
             policies=self.policies,
             wall=self.wall,
             storage=self.storage,
-            turns=self.turns,
         )
 
     @cached_property

@@ -6,7 +6,7 @@ frames to clients. No call waits.
 
 from collections.abc import Callable, Sequence
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, cast
 
 from attrs import define, field
 
@@ -38,7 +38,7 @@ from trio_stomp.broker.delivery import (
 )
 from trio_stomp.broker.durability import Log
 from trio_stomp.broker.explain import Explainer, Monitor, Tracer
-from trio_stomp.broker.headers import Dialect, add_origin, error_frame
+from trio_stomp.broker.headers import NOTHING, Dialect, SendOutcome, add_origin, error_frame
 from trio_stomp.broker.managing import Manager
 from trio_stomp.broker.names import DIAG_STREAM, MONITOR, Kind
 from trio_stomp.broker.queues import (
@@ -83,6 +83,8 @@ from trio_stomp.protocol import (
 )
 
 if TYPE_CHECKING:
+    from collections.abc import Generator
+
     from trio_stomp.broker.rules import AccessRules
     from trio_stomp.store import LeftOut
 
@@ -509,7 +511,8 @@ class Broker:
         work: Work = iter(())
         is_done = True
         if answers:
-            work = _in_turn(answers, partial(self.receipts.of_run, client, run, taken, outcome))
+            answer = partial(self.receipts.of_run, client, run, taken)
+            work = _in_turn(answers, outcome, answer)
             is_done = self.turns.finishes(work)
         elif run.receipts:
             self.receipts.of_run(client, run, taken, outcome)
@@ -590,8 +593,8 @@ class Broker:
                 answers: list[Work] = []
                 outcome = self.committer.commit(client, event, now, answers)
                 if outcome is not None:
-                    answer = partial(self.receipts.of_commit, client, event, outcome)
-                    return _in_turn(answers, answer)
+                    answer = partial(self.receipts.of_commit, client, event)
+                    return _in_turn(answers, outcome, answer)
             case Disconnected(receipt):
                 if not self.durability.holds_leaving(client, event):
                     return self.sessions.leave(client, receipt, now)
@@ -623,8 +626,11 @@ class Broker:
                 self.leaving.leave(subscription.client, now)
 
 
-def _in_turn(answers: list[Work], then: Callable[[], None]) -> Work:
-    """Answer a client's requests to DIAG destinations, and then its SEND or COMMIT."""
+def _in_turn(
+    answers: list[Work], outcome: SendOutcome, then: Callable[[SendOutcome], None]
+) -> Work:
+    """Answer a client's requests to the broker, and then its SEND or COMMIT."""
     for rest in answers:
-        yield from rest
-    then()
+        found = yield from cast("Generator[None, None, SendOutcome | None]", rest)
+        outcome |= found or NOTHING
+    then(outcome)

@@ -100,7 +100,7 @@ class Recovery:
             place,
             text=text,
             number=broker.subscriptions.next_number(),
-            host=broker.bindings,
+            enqueue=broker.bindings.enqueue,
             destinations=broker.destinations,
             queues=broker.queues,
             compile_selector=broker.subscriptions.selectors.compile,

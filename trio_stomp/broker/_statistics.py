@@ -1,19 +1,17 @@
 """The figures of a core, for diagnostics and pages. Nothing is counted or changed here."""
 
-from collections.abc import Iterator, Mapping
-from typing import TYPE_CHECKING, Protocol, TypeVar
+from collections.abc import Collection, Mapping
+from typing import TYPE_CHECKING
 
 from attrs import frozen
 
 from trio_stomp.broker.delivery import Client, Destination, Subscription
 from trio_stomp.broker.queues import queue_of
 from trio_stomp.broker.routing import Destinations, PolicyBook, Quotas
-from trio_stomp.broker.topics import Binding, ParkedDestination, StaleQueue
+from trio_stomp.broker.topics import Binding, Durables, ParkedDestination, StaleQueue
 
 if TYPE_CHECKING:
     from trio_stomp.broker._broker import Broker
-
-T_co = TypeVar("T_co", covariant=True)
 
 EXPIRED, OVERFLOW = "expired", "overflow"
 """Reasons of dead letters that are counted elsewhere too: as expired, and as dropped."""
@@ -62,14 +60,6 @@ class StaleFigures:
     dropped: int
 
 
-class Things(Protocol[T_co]):
-    """Things that can be counted, and gone through in pieces."""
-
-    def __len__(self) -> int: ...
-
-    def __iter__(self) -> Iterator[T_co]: ...
-
-
 @frozen(eq=False, repr=False)
 class Statistics:
     """The figures of a core at one moment, and what it holds from then on.
@@ -87,10 +77,10 @@ class Statistics:
       lost_events: Events beyond the limit of one turn.
     """
 
-    clients: Things[Client]
-    destinations: Things[Destination]
+    clients: Collection[Client]
+    destinations: Destinations
     past: Destination
-    durables: Things[Binding]
+    durables: Durables
     subscriptions: int
     copies: int
     wildcards: int
@@ -99,21 +89,20 @@ class Statistics:
     quota_refusals: int
     refusals: Mapping[str, int]
     lost_events: int
-    _table: Destinations
     _stale_queue: StaleQueue
     _quota_book: Quotas
     _policies: PolicyBook
 
     def find(self, name: str) -> Destination | None:
         """Return the destination of ``name``, if in use."""
-        return self._table.find(name)
+        return self.destinations.find(name)
 
     def some_subscribers(
         self, destination: Destination, start: int, stop: int
     ) -> list[Subscription | Binding]:
         """Return the subscribers of a destination from a position to another."""
         found: list[Subscription | Binding] = []
-        for each in self._table.some_recipients(destination, start, stop):
+        for each in self.destinations.some_recipients(destination, start, stop):
             if isinstance(each, Binding) and not each.durable:
                 found += [consumer.subscription for consumer in each.queue.consumers]
             else:
@@ -121,7 +110,7 @@ class Statistics:
                 found.append(each)
         queue = queue_of(destination)
         if queue is not None:
-            behind = self._table.recipients_count(destination)
+            behind = self.destinations.recipients_count(destination)
             consumers = queue.consumers[max(0, start - behind) : max(0, stop - behind)]
             found += [consumer.subscription for consumer in consumers]
         return found
@@ -144,7 +133,7 @@ class Statistics:
 
     def figures(self, destination: Destination) -> DestinationFigures:
         """Return the figures of a destination that are counted elsewhere."""
-        table = self._table
+        table = self.destinations
         # Only the one in use is up to date with wildcard subscriptions.
         current = table.find(destination.name) or destination
         queue, subscribers = queue_of(current), table.recipients_count(current)
@@ -179,7 +168,6 @@ def statistics(broker: "Broker") -> Statistics:
         quota_refusals=broker.quotas.refused,
         refusals=dict(broker.quotas.refusals),
         lost_events=broker.events.lost,
-        table=broker.destinations,
         stale_queue=broker.stale,
         quota_book=broker.quotas,
         policies=broker.queues.policies,

@@ -138,7 +138,9 @@ class SendLater:
         log, duplicates = self.log, self.duplicates
         if isinstance(later, Removal):
             assert client is not None  # the broker itself sends no removals
-            return self.scheduler.end(client, later)
+            assert context.answers is not None
+            context.answers.append(self.scheduler.ending(client, later))
+            return NOTHING
         assert isinstance(later, Schedule)
         name = id_of(client, plan.options)
         destination = self.destinations.ensure(plan.names[0], quota)

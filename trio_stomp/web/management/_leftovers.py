@@ -250,7 +250,7 @@ class Leftovers:
             result=lambda task: {"name": name, "ended": task.done},
             event=END,
             place=query.text(DESTINATION),
-            detail=lambda _count: name,
+            detail=lambda _task: name,
         )
 
     def clear(self, query: Query) -> Stepwise[Task]:
@@ -268,7 +268,7 @@ class Leftovers:
             result=lambda task: {"destination": topic, "cleared": task.done},
             event=CLEAR,
             place=topic,
-            detail=lambda _count: "",
+            detail=lambda _task: "",
         )
 
 

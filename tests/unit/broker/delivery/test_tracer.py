@@ -149,7 +149,6 @@ def test_a_trace_ends_after_its_number_of_frames(core: Core) -> None:
 
 @pytest.mark.parametrize("ended", [0, 1, 2])
 def test_traces_of_one_connection_end_each_by_itself(core: Core, ended: int) -> None:
-    """Each stands around the one before, wherever the one stands that ends."""
     operator, client = core.peer(), core.peer()
     client.subscribes("/topic/t")
     asked = [{"session": "s2"}, *({"session": "s2", "destination": each} for each in ("/x", "/y"))]
@@ -174,7 +173,7 @@ def test_traces_of_one_connection_end_each_by_itself(core: Core, ended: int) -> 
     core.ends()
 
 
-def test_inner_trace_stops_at_its_limit(core: Core) -> None:
+def test_one_of_two_traces_stops_at_its_limit(core: Core) -> None:
     operator, client = core.peer(), core.peer()
     client.subscribes("/topic/t")
     asks(operator, session="s2")
@@ -185,7 +184,7 @@ def test_inner_trace_stops_at_its_limit(core: Core) -> None:
     (left,) = core.broker.tracer.traces
     outer = client.client.outbox
     assert isinstance(outer, TracingOutbox)
-    assert (outer.trace, outer.inner) == (left, client.outbox)
+    assert (left.destination, outer.inner) == ("/x", client.outbox)
     core.passes(100)
     assert client.client.outbox is client.outbox
 

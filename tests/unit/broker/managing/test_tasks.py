@@ -54,7 +54,7 @@ def test_a_task_ends_with_its_client(bench: Bench) -> None:
     bench.actor().sends(Q, "a")
     (message,) = reader.reads()
     task = bench.broker.manager.redeliver(Q, "")
-    task.end()
+    task.end(bench.now)
     assert task.step(bench.now) is Step.DONE
     assert (task.done, bench.queue(Q).unacked) == (0, 1)
     with pytest.raises(ProtocolError, match="does not consume from"):

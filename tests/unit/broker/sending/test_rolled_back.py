@@ -125,7 +125,7 @@ class Scene:
             len(broker.timers),
             [list(each.seen) for each in destinations if each.seen],
             [(each.name, each.retained_id) for each in destinations if each.retained_id],
-            [(stream.coming, stream.next) for stream in broker.streams],
+            [(stream.coming, stream.next) for stream in broker.streams.in_use.values()],
             [(queue.name, queue.size, queue.message_count, queue.unacked) for queue in broker.queues
              if not queue.destination.private],
             store.statistics().live_messages,

@@ -22,7 +22,7 @@ class Waiter:
 
     reported = 0
 
-    def more(self) -> None:
+    def mark(self, _reader: object) -> None:
         self.reported += 1
 
 
