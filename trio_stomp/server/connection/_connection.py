@@ -112,6 +112,7 @@ class Connection:
         link, reason = self.link, self.lifecycle.reason
         link.session.close()
         link.outbox.end()
+        self.deadlines.end()
         self.reader.hold(0)
         with trio.CancelScope(shield=True):
             await link.wire.aclose()
