@@ -113,7 +113,10 @@ class Connection:
         """Close the wire, and release the connection's resources."""
         link, reason = self.link, self.lifecycle.reason
         link.session.close()
+        if link.websocket is not None:
+            link.websocket.discard()
         link.outbox.end()
+        self.deadlines.end()
         self.reader.hold(0)
         with trio.CancelScope(shield=True):
             await link.wire.aclose()

@@ -142,12 +142,13 @@ class Waste:
     """The dropped items of one outbox, which are counted and freed in small steps.
 
     Args:
-      count: Called with numbers of lost messages.
+      shared: Counts the lost messages. Not the outbox: it has this object, and would keep itself
+        and its connection alive.
       lost: Items of a lost connection, not yet counted as dropped: counting takes time as well.
       counted: Items that are counted but not freed yet: freeing 8 MiB takes milliseconds.
     """
 
-    count: Callable[[int], None]
+    shared: OutboxShared
     lost: deque[Item] = field(factory=deque)
     counted: list[Item] = field(factory=list)
 
@@ -155,7 +156,7 @@ class Waste:
         """Count and free all items. Checkpoint: after each step. Cancel: the rest stays."""
         while self.lost:
             step = range(min(CLEARED_AT_ONCE, len(self.lost)))
-            self.count(lose([self.lost.popleft() for _ in step]))
+            self.shared.unsent += lose([self.lost.popleft() for _ in step])
             await trio.lowlevel.checkpoint()
         while self.counted:
             del self.counted[-CLEARED_AT_ONCE:]
@@ -494,7 +495,7 @@ class Outbox:
 
     def _get_waste(self) -> Waste:
         if self._waste is None:
-            self._waste = Waste(self._count_unsent)
+            self._waste = Waste(self.shared)
         return self._waste
 
     def _fill(self, now: float) -> bool:
@@ -581,6 +582,3 @@ class Outbox:
         delivery.publication.destination.expired += delivery.count
         if delivery.ticket is not None:
             self.shared.on_unsent(delivery)
-
-    def _count_unsent(self, messages: int) -> None:
-        self.shared.unsent += messages

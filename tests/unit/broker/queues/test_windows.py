@@ -1,6 +1,8 @@
 """Consumers that look for messages among those that a queue has left in the store."""
 
+import gc
 import random
+import weakref
 
 import pytest
 
@@ -10,11 +12,14 @@ from tests.support.managing import drive
 from trio_stomp.broker import DestinationPolicy, MemoryBudget
 from trio_stomp.broker.delivery import Turns
 from trio_stomp.broker.managing import Choice
+from trio_stomp.broker.queues import Queue, searches
 from trio_stomp.broker.queues import _storage as storage_module
 from trio_stomp.broker.queues import _windows as windows_module
-from trio_stomp.broker.queues import searches
+from trio_stomp.broker.queues._scan_positions import Window
+from trio_stomp.broker.queues._windows import Windows
 from trio_stomp.broker.selectors import Selector
 from trio_stomp.frames import Head
+from trio_stomp.store import Page, Stored
 
 Q = "/queue/q"
 LOW = 5
@@ -101,6 +106,34 @@ def test_each_message_is_evaluated_once_and_stays_in_the_store(
     second.is_gone()
     assert drained(core) == [*numbered("", MANY), "b4", "b7", "b8", "another"]
     is_empty(core)
+
+
+def test_a_page_that_nobody_examines_to_its_end_is_freed_without_a_collection(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    known: list[weakref.ref[Stored]] = []
+    found = Windows._found
+
+    def spy(self: Windows, queue: Queue, window: Window, last: int, page: Page, now: float) -> None:
+        known.extend(map(weakref.ref, page.runs))
+        found(self, queue, window, last, page, now)
+
+    monkeypatch.setattr(Windows, "_found", spy)
+    core = made()
+    deep(core, *numbered("b", 500))
+    gc.collect()
+    gc.disable()
+    try:
+        reader = core.actor()
+        reader.subscribes(Q, ack="client-individual", prefetch_count="1", selector=B)
+        assert texts(reader.reads()) == ["b0"]
+        reader.is_gone()
+        answered(core)
+        assert core.queue(Q).window is None
+        assert known
+        assert not any(each() for each in known)
+    finally:
+        gc.enable()
 
 
 def test_what_returns_goes_back_to_its_place_in_the_store() -> None:

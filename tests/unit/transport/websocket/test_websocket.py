@@ -1,6 +1,8 @@
 """The open WebSocket, against hand-made frames and against wsproto as an independent peer."""
 
+import gc
 import sys
+import weakref
 from collections.abc import Callable, Iterator, Sequence
 from itertools import pairwise
 
@@ -191,6 +193,24 @@ def test_idle_codec_keeps_nothing_of_wsproto() -> None:
     assert codec._connection is not None
     codec.receive_data(large[20:])
     assert codec._connection is None
+
+
+@pytest.mark.parametrize("ends", [False, True])
+def test_what_wsproto_kept_is_freed_without_a_collection(ends: bool) -> None:
+    codec = make_codec()
+    gc.collect()
+    gc.disable()
+    try:
+        codec.receive_data(client_frame(0x01, b"a"))
+        assert codec._connection is not None
+        kept = weakref.ref(codec._connection._proto)
+        if ends:
+            codec.receive_data(client_frame(0x80, b"b"))
+        else:
+            codec.discard()
+        assert kept() is None
+    finally:
+        gc.enable()
 
 
 # --- close codes ------------------------------------------------------------------------------
