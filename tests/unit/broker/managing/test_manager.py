@@ -8,8 +8,9 @@ from tests.support.managing import drive, into
 from trio_stomp.base import Identity, ProtocolError
 from trio_stomp.broker import AccessRules, Action, BrokerPolicies, DestinationPolicy, Rule
 from trio_stomp.broker.managing import Choice, Step
-from trio_stomp.broker.managing._retry import MAX_REASONS
 from trio_stomp.broker.queues import Message
+
+MAX_REASONS = 16
 
 Q, TO, DEAD = "/queue/q", "/queue/to", "/queue/dead"
 
