@@ -25,7 +25,6 @@ _spark.require("pyspark", "deltalake")
 from tests.support.lake import offsets  # noqa: E402
 from trio_stomp.cli import main  # noqa: E402
 from trio_stomp.cli.commands import _spark as _spark_command  # noqa: E402
-from trio_stomp.cli.commands._spark import make_parser, sidecar_of  # noqa: E402
 from trio_stomp.spark import StreamAddress, StreamAway, StreamClient, StreamError  # noqa: E402
 from trio_stomp.spark.lake import Store, open_store  # noqa: E402
 from trio_stomp.spark.running._demo import busy_clients, running_broker  # noqa: E402
@@ -56,7 +55,11 @@ def drain(
     def run(*options: str) -> list[dict[str, Any]]:
         words = ["once", "--url", server.url, "--root", str(tmp_path), "--retry-s", "5", *options]
         capsys.readouterr()
-        follow(spark, sidecar_of(make_parser().parse_args(words)), Event())
+        follow(
+            spark,
+            _spark_command.sidecar_of(_spark_command.make_parser().parse_args(words)),
+            Event(),
+        )
         return [json.loads(line) for line in capsys.readouterr().out.splitlines()]
 
     return run

@@ -38,7 +38,6 @@ from trio_stomp.broker import (
 )
 from trio_stomp.broker.delivery import Turns
 from trio_stomp.broker.queues import Consumer, Queue
-from trio_stomp.broker.queues._consumer import SHOWN_BYTES
 from trio_stomp.frames import DEDUP_HEADERS, FrameRun, Head
 from trio_stomp.protocol import (
     NO_HEARTBEATS,
@@ -62,6 +61,10 @@ LOOK_S = 100e-6
 """The time of a step of a work on a slow machine: how far the core's clock goes at each look."""
 OVERHEAD = 256
 """Bytes charged for a message besides its body: repeated here, since it is part of a limit."""
+DIALECTS = ("native", "rabbitmq", "activemq", "artemis", "apollo", "stompica")
+"""All dialects."""
+SHOWN_BYTES = 576
+"""Bytes charged for a delivery of one message besides its content."""
 VERSIONS = {"1.0": STOMP_1_0, "1.1": STOMP_1_1, "1.2": STOMP_1_2}
 
 _PLAIN_ID = re.compile(r"(\d+_)?[A-Za-z0-9.-]+")

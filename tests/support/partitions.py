@@ -13,13 +13,12 @@ from attrs import define, evolve, field
 
 from tests.support.cluster import FakeLog, Memories
 from tests.support.fakes import Client, StreamPipe
+from tests.support.startup import Embedding, address_of, serve_one
 from trio_stomp import ServerHandle, Settings
 from trio_stomp.broker import DestinationPolicy
 from trio_stomp.cluster import Contact, Gate, InDoubt, LogEntry, ReplicatedStore
 from trio_stomp.cluster.routing import Forwarder, Placement, Router, forwards_of, make_core
 from trio_stomp.server import Entrance, EventFeed, Server
-from trio_stomp.startup._entrances import address_of
-from trio_stomp.startup._serve import Embedding, serve_one
 
 PLACEMENT = Placement(3)
 A, B, C = (

@@ -13,7 +13,6 @@ from trio_stomp.broker._recovery import Recovery as Recovery
 from trio_stomp.broker._recovery import check_none as check_none
 from trio_stomp.broker._statistics import Statistics as Statistics
 from trio_stomp.broker.delivery import BOUNDS_MS as BOUNDS_MS
-from trio_stomp.broker.delivery import NEVER as NEVER
 from trio_stomp.broker.delivery import AnyBinding as AnyBinding
 from trio_stomp.broker.delivery import BrokerPolicies as BrokerPolicies
 from trio_stomp.broker.delivery import Census as Census
@@ -22,7 +21,6 @@ from trio_stomp.broker.delivery import Delivery as Delivery
 from trio_stomp.broker.delivery import Destination as Destination
 from trio_stomp.broker.delivery import Histogram as Histogram
 from trio_stomp.broker.delivery import Outbox as Outbox
-from trio_stomp.broker.delivery import Publication as Publication
 from trio_stomp.broker.delivery import Subscription as Subscription
 from trio_stomp.broker.delivery import WallTime as WallTime
 from trio_stomp.broker.delivery import base36 as base36
@@ -30,7 +28,6 @@ from trio_stomp.broker.durability import SOON_S as SOON_S
 from trio_stomp.broker.durability import Log as Log
 from trio_stomp.broker.durability import StoreRead as StoreRead
 from trio_stomp.broker.headers import dialect as dialect
-from trio_stomp.broker.headers import error_frame as error_frame
 from trio_stomp.broker.headers import internal_error as internal_error
 from trio_stomp.broker.managing import Choice as Choice
 from trio_stomp.broker.managing import Deletion as Deletion

@@ -9,12 +9,13 @@ from tests.support.share_fakes import MOST, Clocked
 from trio_stomp.base import CloseReason
 from trio_stomp.broker import DestinationPolicy, internal_error
 from trio_stomp.broker.names import SortedNames
-from trio_stomp.broker.names._sorted_names import CHUNK_SIZE
-from trio_stomp.broker.queues import FEW_QUEUES
-from trio_stomp.broker.queues._wildcard_queues import WildcardQueues
+from trio_stomp.broker.queues import FEW_QUEUES, Queue
 from trio_stomp.broker.routing import JOIN_BYTES
 from trio_stomp.frames import FrameRun
 from trio_stomp.protocol import Disconnected, Subscribed, Unsubscribed
+
+CHUNK_SIZE = 512
+"""Names of a chunk of ``SortedNames``."""
 
 MANY = 1_500
 WILD = "/queue/z*"
@@ -97,7 +98,7 @@ def test_a_bug_in_a_piece_of_work_ends_its_connection_alone(monkeypatch: pytest.
     desk.queues(MANY)
     reader, other = desk.actor(), desk.actor()
     reader.does(wild())
-    monkeypatch.setattr(WildcardQueues, "_attach", lambda *_: 1 / 0)
+    monkeypatch.setattr(Queue, "attach", lambda *_: 1 / 0)
     with pytest.raises(ZeroDivisionError):
         desk.turn()
     assert reader.outbox.closed is CloseReason.INTERNAL_ERROR

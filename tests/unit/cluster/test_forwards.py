@@ -150,8 +150,7 @@ def test_a_large_transaction_is_written_in_pieces() -> None:
     sender = core.actor()
     runs = [run_of(FAR, ["a"]), *(run_of(Q, [f"{n}"]) for n in range(200))]
     sender.commits(*runs)
-    while core.broker.has_more:
-        core.turn()
+    core.settles()
     assert commands(sender) == ["RECEIPT"]
     assert kept(core) == [([b"a"], FAR)]
     assert len(core.waiting(Q)) == 200

@@ -12,7 +12,6 @@ from tests.support.core import OutboxFake
 from trio_stomp.base import CloseReason, Identity
 from trio_stomp.broker import Client
 from trio_stomp.cluster.routing._encoder import Routed
-from trio_stomp.cluster.routing._frames import Piece
 from trio_stomp.cluster.routing._local import LocalLink
 from trio_stomp.frames import FrameRun, Head
 from trio_stomp.protocol import (
@@ -104,7 +103,7 @@ class Upstream:
     def tell_drained(self) -> None:
         self.drained += 1
 
-    def receive(self, pieces: Sequence[Piece]) -> bool:
+    def receive(self, pieces: Sequence[Any]) -> bool:
         self.calls += [("receive", each.data) for each in pieces]
         return True
 

@@ -25,19 +25,18 @@ from tests.support.fakes import (
 from tests.support.files import save
 from tests.support.hostile import QUIET, connect_narrow, endings, expect_left
 from tests.support.hostile import dial as dial
+from tests.support.limits import REFUSALS_AT_ONCE
 from tests.support.site import ask_over_wire
 from trio_stomp import CloseReason
 from trio_stomp.broker import Delivery
 from trio_stomp.frames import FrameRun, Head
 from trio_stomp.server import Connection, ServerLimits
-from trio_stomp.server._admission import REFUSALS_AT_ONCE, Admission
+from trio_stomp.server._admission import Admission
 from trio_stomp.server._periodic import Relief
-from trio_stomp.server.connection._reader import (
-    BULK_BYTES,
-    FIRST_BYTES,
-    RECEIVE_BYTES,
-)
 from trio_stomp.transport import StreamWire
+
+FIRST_BYTES, RECEIVE_BYTES, BULK_BYTES = 8 * 1024, 64 * 1024, 256 * 1024
+"""Of a read: at first, usually, and of a client that sends much."""
 
 
 async def subscriber_and_publisher(dial: Dial, *, websocket: bool = False) -> tuple[Client, Client]:

@@ -10,6 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from trio.testing import MockClock, wait_all_tasks_blocked
 
+from tests.support.limits import CAPACITY
 from trio_stomp import CloseReason
 from trio_stomp.frames import FrameRun, Head
 from trio_stomp.protocol import Disconnected, Event
@@ -64,6 +65,18 @@ async def test_items_come_out_in_order() -> None:
     assert (inbox.frames, inbox.bytes) == (0, 0)
     with pytest.raises(trio.WouldBlock):
         inbox.take_nowait()
+
+
+async def test_so_many_batches_lie_in_it_at_once(nursery: trio.Nursery) -> None:
+    inbox, done = inbox_of(), list[float]()
+    for _ in range(CAPACITY):
+        await inbox.put_batch(batch(1))
+    nursery.start_soon(puts, inbox, batch(1, mark=7.0), done)
+    await wait_all_tasks_blocked()
+    assert done == []
+    inbox.take_nowait()
+    await wait_all_tasks_blocked()
+    assert done == [7.0]
 
 
 @pytest.mark.parametrize(

@@ -10,8 +10,8 @@ from attrs import define, field
 from tests.support.core import AMPLE
 from trio_stomp import CloseReason
 from trio_stomp.base import MemoryBudget
-from trio_stomp.broker import NEVER, Client, Consumer, Delivery, Publication
-from trio_stomp.broker.delivery import Destination
+from trio_stomp.broker import Client, Consumer, Delivery
+from trio_stomp.broker.delivery import NEVER, Destination, Publication
 from trio_stomp.broker.names import Kind
 from trio_stomp.frames import FrameRun, Head
 from trio_stomp.protocol import Acked, Disconnected

@@ -32,7 +32,8 @@ from tests.support.fakes import (
 )
 from tests.support.foreign import JS, PATIENCE_S, node_or_skip, running_broker
 from trio_stomp.base import CloseReason, RemoteError
-from trio_stomp.broker import NEVER, Delivery, Destination, MemoryBudget, Publication
+from trio_stomp.broker import Delivery, Destination, MemoryBudget
+from trio_stomp.broker.delivery import NEVER, Publication
 from trio_stomp.broker.names import Kind
 from trio_stomp.frames import Head
 from trio_stomp.server.connection._sockjs import SockJsOutbox, SockJsPulse, quote_delivery

@@ -8,9 +8,10 @@ from tests.support.managing import drive, into
 from trio_stomp.base import Identity, ProtocolError
 from trio_stomp.broker import AccessRules, Action, BrokerPolicies, DestinationPolicy, Rule
 from trio_stomp.broker.managing import Choice, Step
-from trio_stomp.broker.managing._mover import MAX_REASONS
 from trio_stomp.broker.queues import Message
 from trio_stomp.broker.sending import SendLater
+
+MAX_REASONS = 16
 
 Q, TO, DEAD = "/queue/q", "/queue/to", "/queue/dead"
 

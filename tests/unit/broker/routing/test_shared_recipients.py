@@ -5,7 +5,6 @@ import pytest
 from tests.support.core import Actor, Bench
 from tests.support.share_fakes import new_bodies
 from trio_stomp.base import MemoryBudget
-from trio_stomp.broker.routing._recipients import MAX_ENTRIES, SharedRecipients
 
 TOPIC = "/topic/a.b"
 
@@ -63,8 +62,9 @@ def test_some_lists_are_given_up_in_each_turn(monkeypatch: pytest.MonkeyPatch):
 
 
 def test_the_bound_follows_the_memory():
-    assert SharedRecipients(MemoryBudget(1024 << 20)).max_size == MAX_ENTRIES
-    assert SharedRecipients(MemoryBudget(64 << 20)).max_size * 8 == 2 << 20
+    for memory, most in ((1024 << 20, 16 << 20), (64 << 20, 2 << 20)):
+        lent = Bench(memory=MemoryBudget(memory)).broker.destinations.lent
+        assert lent.max_size * 8 == most
 
 
 def test_a_destination_that_is_forgotten_has_no_list(bench: Bench):

@@ -24,7 +24,10 @@ from trio_stomp.base import ANONYMOUS
 from trio_stomp.broker import AccessRules, BrokerPolicies
 from trio_stomp.broker.routing import beyond_quota
 from trio_stomp.broker.rules import Action, Rule
-from trio_stomp.broker.sending._leftover_requests import MAX_LOOKED, MAX_ROWS
+
+MAX_LOOKED, MAX_ROWS = 2_000, 200
+FEW = 64
+"""Cancelled schedules whose numbers are kept."""
 
 MANAGEMENT = "/topic/ActiveMQ.Scheduler.Management"
 SAVED: dict[str, Any] = {"persistent": "true", **LATER}

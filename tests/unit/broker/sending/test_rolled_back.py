@@ -10,7 +10,7 @@ from hypothesis import HealthCheck, event, example, given, settings
 from hypothesis import strategies as st
 
 from tests.support.core import Actor, Bench, lasting_bytes, pairs, run_of
-from tests.support.durable_fakes import DurableBench
+from tests.support.durable_fakes import DurableBench, answered
 from tests.support.part_bench import PartBench
 from trio_stomp.base import FrameBug
 from trio_stomp.broker import DestinationPolicy, Log, internal_error
@@ -91,9 +91,7 @@ class Scene:
 
     def settles(self) -> None:
         """Let the broker do what is left."""
-        self.desk.turn()
-        while self.desk.broker.has_more or self.desk.turns:
-            self.desk.turn()
+        answered(self.desk)
 
     def seen(self) -> list[list[tuple[str, str | None]]]:
         """Return what each reader got, with offsets, and what is to be sent on."""

@@ -7,13 +7,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.support.core import AMPLE, Pairs, head_bytes, numbered
-from trio_stomp.broker import (
-    BrokerPolicies,
-    Destination,
-    MemoryBudget,
-    ParkedDestination,
-    Publication,
-)
+from trio_stomp.broker import BrokerPolicies, Destination, MemoryBudget, ParkedDestination
+from trio_stomp.broker.delivery import Publication
 from trio_stomp.broker.names import Kind, compile_pattern, matches
 from trio_stomp.broker.topics import StaleQueue
 from trio_stomp.broker.topics._stale import (

@@ -14,7 +14,9 @@ from wsproto.events import BytesMessage, CloseConnection, Message, Ping, Pong, T
 
 from tests.support.hostile import MASK, close_body, ws
 from trio_stomp.transport.websocket import WebSocketClose, WebSocketCodec, frame_message, splice
-from trio_stomp.transport.websocket._websocket_frames import MAX_WHOLE_BYTES, frame_header
+
+MAX_WHOLE_BYTES = 8_191
+"""The largest frame that is not handled in pieces."""
 
 LIMIT = 1 << 20
 EDGES = [0, 1, 125, 126, 127, 8190, 8191, 8192, 65535, 65536]
@@ -67,8 +69,9 @@ def server_events(data: bytes) -> list[object]:
     ],
 )
 def test_header_is_unmasked_and_in_shortest_form(length: int, header: bytes) -> None:
-    assert frame_header(0x81, length) == header
-    assert frame_header(0x82, length) == b"\x82" + header[1:]
+    body = b"x" * length
+    assert frame_message(body, "text") == header + body
+    assert frame_message(body, "binary") == b"\x82" + header[1:] + body
 
 
 @pytest.mark.covers("X05")
