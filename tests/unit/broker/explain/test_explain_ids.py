@@ -14,7 +14,7 @@ from trio_stomp.broker import DestinationPolicy
 from trio_stomp.broker.delivery import BrokerPolicies, DeliveryReason, EventHistory, Numbered, Shown
 from trio_stomp.protocol import Acked
 
-MAX_SCATTERED = 256
+MAX_SCATTERED = 64
 
 OLDER = "older than what is remembered"
 
