@@ -193,10 +193,21 @@ class Bindings:
         numbers = count(first) if first else repeat(0)
         return sum(map(partial(self._put_or_drop, binding, origin), bodies, numbers))
 
-    def _put(self, binding: Binding, origin: Publication, bodies: list[bytes], first: int) -> bool:
-        """Queue messages if there is room for all of them. Return whether there was."""
+    def _put(
+        self,
+        binding: Binding,
+        origin: Publication,
+        bodies: list[bytes],
+        first: int,
+        *,
+        is_bare: bool = False,
+    ) -> bool:
+        """Queue messages if there is room for all of them. Return whether there was.
+
+        ``is_bare``: beyond the policy's limits, too.
+        """
         queue, size = binding.queue, sum(map(len, bodies))
-        if not self._fits(binding, len(bodies), size):
+        if not (is_bare or self._fits(binding, len(bodies), size)):
             return False
         storage = self.queues.storage
         if not first and storage and storage.lacks_room(queue, origin, len(bodies), size):
@@ -247,8 +258,12 @@ class Bindings:
         while True:
             if self._put(binding, origin, [body], number):
                 return True
-            self._count_drop(queue.destination)
             helps = policy == DROP_OLDEST and not self._never_fits(binding, origin.head, len(body))
+            # The oldest may be held, or in the store: they leave when they are back.
+            is_bare = helps and not queue.waiting.next(1)
+            if is_bare and self._put(binding, origin, [body], number, is_bare=True):
+                return True
+            self._count_drop(queue.destination)
             if helps and queue.drop_oldest():
                 continue
             if policy == DISCONNECT and queue.consumers:
