@@ -29,6 +29,7 @@ from trio_stomp.broker.queues import (
     AGAIN_S,
     Acknowledger,
     Consumer,
+    DeadLetterReason,
     Message,
     Queue,
     QueueBook,
@@ -37,6 +38,7 @@ from trio_stomp.broker.queues import (
 )
 from trio_stomp.broker.routing import (
     BINDING_BYTES,
+    DEAD_LETTER,
     Destinations,
     FanOut,
     beyond_quota,
@@ -237,8 +239,8 @@ class Bindings:
     def make_room(self, queue: Queue, count: int, size: int, _now: float) -> None:
         """Drop old messages, by policy, for stored ones that enter a durable subscription."""
         drops = self._policy_of(queue) == DROP_OLDEST
-        while drops and not queue.fits_now(count, size) and queue.drop_oldest():
-            self._count_drop(queue.destination)
+        while drops and not queue.fits_now(count, size) and self._drop_oldest(queue):
+            pass
 
     def _could_take(self, binding: Binding, size: int) -> bool:
         """Return whether a body of ``size`` bytes would fit into a binding's queue if empty."""
@@ -263,12 +265,24 @@ class Bindings:
             is_bare = helps and not queue.waiting.next(1)
             if is_bare and self._put(binding, origin, [body], number, is_bare=True):
                 return True
-            self._count_drop(queue.destination)
-            if helps and queue.drop_oldest():
+            if helps and self._drop_oldest(queue):
                 continue
+            self._count_drop(queue.destination)
             if policy == DISCONNECT and queue.consumers:
                 self._disconnect(queue.consumers[0].subscription, queue)
             return False
+
+    def _drop_oldest(self, queue: Queue) -> bool:
+        """Drop the oldest message, or dead-letter it. False = there is none, or after a bug."""
+        if queue.policy.overflow == DEAD_LETTER:
+            now, reason = self.queues.turns.now, DeadLetterReason.OVERFLOW
+            return queue.drop_oldest(
+                lambda message: self.queues.dead_letter(queue, message, reason, now)
+            )
+        is_gone = queue.drop_oldest()
+        if is_gone:
+            self._count_drop(queue.destination)
+        return is_gone
 
     def _count_drop(self, destination: Destination) -> None:
         self.dropped += 1

@@ -214,6 +214,17 @@ def test_a_durable_subscription_that_is_full_in_the_store_takes_what_comes() -> 
     assert desk.reader(T, **durable).bodies() == ["b", "c"]
 
 
+def test_a_full_durable_subscription_makes_dead_letters_by_its_topics_policy() -> None:
+    core = Core(book={T: DestinationPolicy(max_messages=2, overflow="dead-letter")})
+    reader = core.peer()
+    reader.subscribes(T, headers=(("durable-subscription-name", "d"),), ack="client")
+    reader.is_gone()
+    core.peer().sends(T, *"abc")
+    core.turn()
+    assert [core.waiting(queue.name) for queue in core.broker.queues] == [["a"]]
+    assert core.broker.bindings.dropped == 0
+
+
 def test_a_transaction_that_an_empty_queue_does_not_take_says_so() -> None:
     desk = bench(max_messages=1)
     actor = desk.actor()
