@@ -79,7 +79,7 @@ COMPILED_TESTS = (
         "message",
     ),
     *("message_ids", "no_cycles", "outbox", "publisher", "queue", "queue_model", "quiet_sockets"),
-    *("returned", "server", "session", "subscriber", "tracer", "transaction"),
+    *("server", "session", "sorted_messages", "subscriber", "tracer", "transaction"),
     *("transaction_window", "turns", "websocket"),
 )
 """Tests that involve the compiled modules. They are listed by name, because the copy has no ``.ci``
