@@ -24,8 +24,9 @@ _spark.require("pyspark", "deltalake")
 
 from tests.support.lake import offsets  # noqa: E402
 from trio_stomp.cli import main  # noqa: E402
+from trio_stomp.cli._main import parser_of  # noqa: E402
 from trio_stomp.cli.commands import _spark as _spark_command  # noqa: E402
-from trio_stomp.cli.commands._spark import make_parser, sidecar_of  # noqa: E402
+from trio_stomp.cli.commands._spark import sidecar_of  # noqa: E402
 from trio_stomp.spark import StreamAddress, StreamAway, StreamClient, StreamError  # noqa: E402
 from trio_stomp.spark.lake import Store, open_store  # noqa: E402
 from trio_stomp.spark.running._demo import busy_clients, running_broker  # noqa: E402
@@ -56,7 +57,7 @@ def drain(
     def run(*options: str) -> list[dict[str, Any]]:
         words = ["once", "--url", server.url, "--root", str(tmp_path), "--retry-s", "5", *options]
         capsys.readouterr()
-        follow(spark, sidecar_of(make_parser().parse_args(words)), Event())
+        follow(spark, sidecar_of(parser_of("spark").parse_args(words)), Event())
         return [json.loads(line) for line in capsys.readouterr().out.splitlines()]
 
     return run
@@ -259,7 +260,7 @@ def test_an_error_of_spark_s_own_is_a_line_and_debug_prints_its_trace(
     def fail(_: object) -> None:
         raise ValueError("[PATH_NOT_FOUND] no such path\n\nJVM stacktrace:\n\tat org.apache.spark")
 
-    monkeypatch.setattr(_spark_command, "RUN", {"report": fail})
+    monkeypatch.setattr(_spark_command, "act", fail)
     assert main(["spark", "report"]) == 1
     expected = "trio-stomp spark: error: [PATH_NOT_FOUND] no such path; --debug prints the trace\n"
     assert capsys.readouterr().err == expected

@@ -9,8 +9,8 @@ import pytest
 from tests.support.tool_fakes import OutputOf
 from tests.support.tool_fakes import output_of as output_of
 from trio_stomp.base import OptionError
+from trio_stomp.cli._main import run_command
 from trio_stomp.cli.commands import _acl
-from trio_stomp.cli.commands._acl import main
 
 EXAMPLE = Path(__file__).parents[3] / "conf" / "acl.toml"
 
@@ -149,7 +149,7 @@ def test_for_programs(file: Path, ask: Ask):
 )
 def test_a_bad_option_is_an_error_of_one_line(argv: list[str], expected: str):
     with pytest.raises(OptionError, match=expected) as caught:
-        main(argv)
+        run_command("acl", argv)
     assert "\n" not in str(caught.value)
 
 

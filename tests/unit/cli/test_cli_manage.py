@@ -13,7 +13,8 @@ from tests.support.files import save
 from tests.support.tool_fakes import PATIENCE_S, OutputOf, Terminal, fake_site, run
 from tests.support.tool_fakes import output_of as output_of
 from trio_stomp.cli import _main
-from trio_stomp.cli._tool import BAD_OPTION, CANNOT, time_ms
+from trio_stomp.cli._command import time_ms
+from trio_stomp.cli._tool import BAD_OPTION, CANNOT
 from trio_stomp.cli.commands._manage import _kinds, _messages
 from trio_stomp.client import open_client
 from trio_stomp.testing import threaded_broker

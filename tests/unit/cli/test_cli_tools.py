@@ -17,6 +17,7 @@ from urllib.parse import parse_qs, urlsplit
 
 import pytest
 from _crash.ports import free_port
+from attrs import evolve
 
 from tests.support.stores import fill
 from tests.support.tls import authority
@@ -34,6 +35,7 @@ from tests.support.tool_fakes import output_of as output_of
 from trio_stomp._version import __version__
 from trio_stomp.base import OptionError
 from trio_stomp.cli import _connect_options, _hints, _http_get, _main, main
+from trio_stomp.cli._command import Argument, Command, count, port_number, seconds, size_in_bytes
 from trio_stomp.cli._connect_options import (
     Access,
     Address,
@@ -44,19 +46,12 @@ from trio_stomp.cli._connect_options import (
 from trio_stomp.cli._http_get import Site, Unreachable
 from trio_stomp.cli._tool import (
     CannotDo,
-    add_commands,
     ask_yes,
-    count,
-    make_tool_parser,
     near,
-    port_number,
     printable,
-    seconds,
     show_table,
-    size_in_bytes,
 )
 from trio_stomp.cli.commands import _health
-from trio_stomp.cli.commands._messages import _send
 from trio_stomp.client import ConnectFailed
 from trio_stomp.store import JournalStore
 from trio_stomp.testing import threaded_broker
@@ -251,10 +246,10 @@ def test_possible_secret_is_not_repeated(
 def test_ctrl_c_ends_a_tool_without_a_word(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def interrupted(argv: list[str]) -> int:
+    def interrupted(given: argparse.Namespace) -> int:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(_health, "main", interrupted)
+    monkeypatch.setattr(_health, "COMMAND", evolve(_health.COMMAND, run=interrupted))
     assert main(["health"]) == 130
     assert capsys.readouterr() == ("", "")
 
@@ -366,13 +361,13 @@ def test_an_option_may_stand_anywhere_between_the_words(parser: argparse.Argumen
     ],
 )
 def test_body_argument_beside_options(line: str, destination: str, body: str) -> None:
-    given = _send.make_parser().parse_args(line.split())
+    given = _main.parser_of("send").parse_args(line.split())
     assert (given.destination, given.body) == (destination, body)
 
 
 def test_a_flag_of_a_command_of_a_command_is_known_too() -> None:
-    parser = make_tool_parser("x", "")
-    add_commands(parser, {"ls": "list"})["ls"].add_argument("--deep")
+    listing = Command(arguments=(Argument("--deep"),), text="list")
+    parser = Command(commands={"ls": listing}).make_parser("x")
     with pytest.raises(OptionError, match="--dep; did you mean --deep"):
         parser.parse_args(["ls", "--dep"])
 

@@ -17,6 +17,8 @@ from tests.support.files import save
 from tests.support.tls import authority
 from tests.support.tool_fakes import answering, fake_site, run
 from trio_stomp import OptionError
+from trio_stomp.cli._main import run_command
+from trio_stomp.cli._tool import say
 from trio_stomp.cli.commands._doctor import _disk as _doctor_disk
 from trio_stomp.cli.commands._doctor import _doctor
 from trio_stomp.cli.commands._doctor import _machine as _doctor_machine
@@ -81,7 +83,7 @@ def test_a_fail_is_exit_1_and_json_tells_all(tmp_path: Path) -> None:
 
 def checked(capsys: pytest.CaptureFixture[str], *argv: str) -> dict[str, list[str]]:
     """Return the findings by the name of the check."""
-    _doctor.main([*argv, "--json"])
+    run_command("doctor", [*argv, "--json"])
     found: dict[str, list[str]] = {}
     for each in json.loads(capsys.readouterr().out)["checks"]:
         found.setdefault(each["name"], []).append(each["text"])
@@ -125,16 +127,16 @@ def test_it_checks_the_settings_that_serve_would_use(
 def test_settings_refused_by_serve_are_the_operators_fault(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("TRIO_STOMP__LISTEN__PROT", "1")
     with pytest.raises(OptionError, match="did you mean TRIO_STOMP__LISTEN__PORT"):
-        _doctor.main([])
+        run_command("doctor", [])
     monkeypatch.delenv("TRIO_STOMP__LISTEN__PROT")
     with pytest.raises(OptionError, match="tls_key needs a certificate"):
-        _doctor.main(["--tls-key", "k.pem"])
+        run_command("doctor", ["--tls-key", "k.pem"])
 
 
 def test_a_remedy_stands_below_its_fail(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    _doctor._show([Finding(FAIL, "a", "bad\x1b", "do it"), Finding(OK, "long", "fine")])
+    say(*_doctor._lines([Finding(FAIL, "a", "bad\x1b", "do it"), Finding(OK, "long", "fine")]))
     assert capsys.readouterr().out == (
         "FAIL  a     bad\\x1b\n            -> do it\nok    long  fine\n"
     )

@@ -14,6 +14,7 @@ import pytest
 from tests.support.tool_fakes import PATIENCE_S, OutputOf, environment, run, running, started
 from tests.support.tool_fakes import output_of as output_of
 from trio_stomp.cli._http_get import open_site
+from trio_stomp.cli._main import parser_of
 from trio_stomp.cli.commands._top import _top
 from trio_stomp.cli.commands._top._frame import Growth, Record, Snapshot, frame
 from trio_stomp.cli.commands._top._screen import _time
@@ -193,7 +194,7 @@ def test_requests_that_take_much_come_less_often(monkeypatch: pytest.MonkeyPatch
 
     monkeypatch.setattr(Snapshot, "of", read)
     monkeypatch.setattr(time, "process_time", lambda: next(clock))
-    given = _top.make_parser().parse_args(["--interval", "0.2"])
+    given = parser_of("top").parse_args(["--interval", "0.2"])
     site = open_site(given)
     assert len(list(_top._snapshots(site, view, given, wait))) == 1
     assert pauses == [40 * 0.5]

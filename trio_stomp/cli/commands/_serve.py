@@ -14,10 +14,10 @@ from typing import TYPE_CHECKING
 import trio
 
 from trio_stomp.base import OptionError, first_of
-from trio_stomp.cli._arguments import PROGRAM, parse
+from trio_stomp.cli._arguments import parse
 from trio_stomp.cli._banner import banner
 from trio_stomp.cli._log import gather_lines, set_up_log
-from trio_stomp.cli._tool import say
+from trio_stomp.cli._tool import PROGRAM, say
 from trio_stomp.cli.process import (
     Allocator,
     feed_watchdog,

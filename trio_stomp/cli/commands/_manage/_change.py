@@ -7,10 +7,11 @@ from typing import Any
 
 from attrs import frozen
 
+from trio_stomp.cli._command import PROGRESS, Argument, Command
 from trio_stomp.cli._http_get import Refused, open_site
 from trio_stomp.cli._progress import progress
-from trio_stomp.cli._tool import CANNOT, WELL, add_progress, ask_yes, say, show_json
-from trio_stomp.cli.commands._manage._arguments import YES, Argument, add_arguments, parameters
+from trio_stomp.cli._tool import CANNOT, WELL, ask_yes, report, say
+from trio_stomp.cli.commands._manage._arguments import YES, parameters, tool
 from trio_stomp.cli.commands._manage._dead import queue_of
 
 Record = dict[str, Any]
@@ -38,11 +39,10 @@ class Change:
     missing: Mapping[str, Any] = MappingProxyType({})
     epilog: str = ""
 
-    def add_to(self, parser: argparse.ArgumentParser) -> None:
-        """Add the arguments to a parser."""
-        add_arguments(parser, (*self.arguments, YES) if self.question else self.arguments)
-        if self.is_long:
-            add_progress(parser)
+    def command(self, text: str = "") -> Command:
+        """Return the command, with a line of help unless it is that of the list of commands."""
+        asking, telling = [YES][: bool(self.question)], [PROGRESS][: self.is_long]
+        return tool(self.run, (*self.arguments, *asking, *telling), text, self.epilog)
 
     def run(self, given: argparse.Namespace) -> int:
         """Send the request, and print the result.
@@ -67,11 +67,8 @@ class Change:
                 if not self.missing or error.code != "no-such-queue":
                     raise
                 result = {**query, **self.missing}
-        if given.json:
-            show_json(result)
-        else:
-            say(*self.done(result).splitlines())
-        return CANNOT if result.get("left") else WELL
+        lines = self.done(result).splitlines()
+        return report(given, result, *lines, code=CANNOT if result.get("left") else WELL)
 
 
 def _asked(question: str, query: Record) -> str:

@@ -1,16 +1,11 @@
 """The commands that look into a broker and change it: each is a row of one table."""
 
-import argparse
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping
 from types import MappingProxyType
-from typing import Protocol
 
-from attrs import frozen
+from attrs import evolve
 
-from trio_stomp.cli import _main
-from trio_stomp.cli._connect_options import add_access
-from trio_stomp.cli._http_get import understanding
-from trio_stomp.cli._tool import Parser, add_commands, add_json, make_tool_parser
+from trio_stomp.cli._command import Argument, Command
 from trio_stomp.cli.commands._manage import _cancel, _definitions, _kinds
 from trio_stomp.cli.commands._manage._arguments import (
     BACK_TO,
@@ -34,8 +29,7 @@ from trio_stomp.cli.commands._manage._arguments import (
     TO,
     TOPIC,
     USER,
-    Argument,
-    add_arguments,
+    tool,
 )
 from trio_stomp.cli.commands._manage._change import Change, Record
 from trio_stomp.cli.commands._manage._dead import list_dead
@@ -110,37 +104,6 @@ sender has left (docs/use/scheduling.md). An ID is shown by ls and by the RECEIP
 (scheduledJobId): 17, or 17-20. {OF_OWNER}"""
 
 
-class Command(Protocol):
-    """A command of this table."""
-
-    @property
-    def epilog(self) -> str:
-        """The end of the help."""
-
-    def add_to(self, parser: argparse.ArgumentParser) -> None:
-        """Add the arguments to a parser."""
-
-    def run(self, given: argparse.Namespace) -> int:
-        """Do it, and return the exit code."""
-
-
-@frozen
-class View:
-    """A command that only asks."""
-
-    arguments: tuple[Argument, ...]
-    show: Callable[[argparse.Namespace], int]
-    epilog: str = ""
-
-    def add_to(self, parser: argparse.ArgumentParser) -> None:
-        """Add the arguments to a parser."""
-        add_arguments(parser, self.arguments)
-
-    def run(self, given: argparse.Namespace) -> int:
-        """Print it, and return the exit code."""
-        return self.show(given)
-
-
 def _retried(result: Record) -> str:
     left = (f"{result['queue']}: {count} stay: {why}" for why, count in result["left"].items())
     return "\n".join([f"{result['queue']}: {result['sent']:,} sent again", *left])
@@ -158,32 +121,27 @@ def _reloaded(result: Record) -> str:
     return "\n".join(lines)
 
 
-CANCEL = View(_cancel.ARGUMENTS, _cancel.cancel, OF_OWNER)
+CANCEL = tool(_cancel.cancel, _cancel.ARGUMENTS, "cancel some", OF_OWNER)
 COMMANDS: Mapping[str, Command] = MappingProxyType(
     {
-        "ls": View(_kinds.LIST, _kinds.list_things),
-        "show": View(_kinds.SHOW, _kinds.show_thing),
-        "history": View((QUEUE, BACK_TO, POINTS), show_history, HISTORY),
-        "peek": Look((QUEUE,), 10, of_message, PEEK),
+        "ls": tool(_kinds.list_things, _kinds.LIST),
+        "show": tool(_kinds.show_thing, _kinds.SHOW),
+        "history": tool(show_history, (QUEUE, BACK_TO, POINTS), epilog=HISTORY),
+        "peek": Look((QUEUE,), 10, of_message, PEEK).command(),
         "create": Change(
             "create",
             (QUEUE,),
             lambda found: f"{found['queue']}: {'created' if found['created'] else 'existed'}",
             epilog=CREATE,
-        ),
+        ).command(),
         "delete": Change(
             "delete",
-            (
-                QUEUE,
-                Argument(
-                    "--force", action="store_true", help="also with messages and consumers in it"
-                ),
-            ),
+            (QUEUE, Argument("--force", "also with messages and consumers in it")),
             "{queue}: deleted, {purged:,} messages purged, {held:,} held by consumers".format_map,
             "Delete {queue}?",
             is_long=True,
             epilog=DELETE,
-        ),
+        ).command(),
         "purge": Change(
             "purge",
             (QUEUE, *CHOICE, COUNT),
@@ -191,123 +149,94 @@ COMMANDS: Mapping[str, Command] = MappingProxyType(
             "Purge messages of {queue} for good?",
             is_long=True,
             epilog=PURGE,
-        ),
+        ).command(),
         "move": Change(
             "move",
             (QUEUE, TO, *CHOICE, COUNT),
             "{queue}: {moved:,} moved to {to}".format_map,
             is_long=True,
             epilog=MOVE,
-        ),
+        ).command(),
         "redeliver": Change(
             "redeliver",
             (QUEUE, OF_SESSION),
             "{queue}: {redelivered:,} returned to the queue".format_map,
             epilog=REDELIVER,
-        ),
-        "pause": Change("pause", (QUEUE,), "{queue}: paused".format_map, epilog=PAUSE),
-        "resume": Change("resume", (QUEUE,), "{queue}: resumed".format_map, epilog=OF_ADMIN),
-        "close": Change("close", (SESSION,), "closed {session}".format_map, epilog=CLOSE),
+        ).command(),
+        "pause": Change("pause", (QUEUE,), "{queue}: paused".format_map, epilog=PAUSE).command(),
+        "resume": Change(
+            "resume", (QUEUE,), "{queue}: resumed".format_map, epilog=OF_ADMIN
+        ).command(),
+        "close": Change("close", (SESSION,), "closed {session}".format_map, epilog=CLOSE).command(),
         "trim": Change(
             "trim",
             (STREAM, FIRST, FIRST_TIME),
             "{stream}: {trimmed:,} removed, the first is {first:,}".format_map,
             "Remove records of {stream} for good?",
             epilog=OF_ADMIN,
-        ),
+        ).command(),
         "clear": Change(
             "clear",
             (TOPIC,),
             lambda found: f"{found['destination']}: {'cleared' if found['cleared'] else CLEAR}",
             "Remove the last value of {destination}?",
             epilog=CLEARED,
+        ).command(),
+        "cancel": evolve(CANCEL, text=""),
+        "export": tool(
+            _definitions.export_definitions, _definitions.EXPORT, epilog=_definitions.EXPORT_EPILOG
         ),
-        "cancel": CANCEL,
-        "export": View(
-            _definitions.EXPORT, _definitions.export_definitions, _definitions.EXPORT_EPILOG
+        "import": tool(
+            _definitions.import_definitions, _definitions.IMPORT, epilog=_definitions.IMPORT_EPILOG
         ),
-        "import": View(
-            _definitions.IMPORT, _definitions.import_definitions, _definitions.IMPORT_EPILOG
-        ),
-        "reload": Change("reload", (), _reloaded, epilog=RELOAD),
-        "explain": View(EXPLAIN, explain, EXPLAIN_EPILOG),
-        "subs ls": View((_kinds.NAMES,), _kinds.lister("durable")),
-        "subs rm": Change(
-            "end",
-            (DURABLE, CLIENT_ID, OWNER, DESTINATION),
-            "ended {name!r}".format_map,
-            "End the durable subscription {name!r}, and drop its messages?",
-        ),
-        "schedules ls": View((USER, _kinds.NAMES), _kinds.lister("schedule")),
-        "schedules cancel": CANCEL,
-        "dlq ls": View((_kinds.NAMES,), list_dead),
-        "dlq show": Look((DEAD, EXACT), None, of_dead_letter),
-        "dlq retry": Change(
-            "retry",
-            (DEAD, EXACT, OTHER, ORIGIN, *CHOICE, COUNT),
-            _retried,
-            is_long=True,
-            missing={"sent": 0, "left": {}},
-        ),
-        "dlq drop": Change(
-            "purge",
-            (DEAD, EXACT, *CHOICE, COUNT),
-            "{queue}: {purged:,} dropped".format_map,
-            "Drop messages of {queue} for good?",
-            is_long=True,
-            missing={"purged": 0},
-        ),
-    }
-)
-GROUPS: Mapping[str, tuple[str, Mapping[str, str]]] = MappingProxyType(
-    {
-        "dlq": (
-            DLQ,
-            {
-                "ls": "list the dead-letter queues",
-                "show": "print dead letters, without removing them",
-                "retry": "resend dead letters, and remove them",
-                "drop": "delete dead letters",
+        "reload": Change("reload", (), _reloaded, epilog=RELOAD).command(),
+        "explain": tool(explain, EXPLAIN, epilog=EXPLAIN_EPILOG),
+        "subs": Command(
+            epilog=SUBS,
+            commands={
+                "ls": tool(_kinds.lister("durable"), (_kinds.NAMES,), "list all, connected or not"),
+                "rm": Change(
+                    "end",
+                    (DURABLE, CLIENT_ID, OWNER, DESTINATION),
+                    "ended {name!r}".format_map,
+                    "End the durable subscription {name!r}, and drop its messages?",
+                ).command("end one permanently"),
             },
         ),
-        "subs": (SUBS, {"ls": "list all, connected or not", "rm": "end one permanently"}),
-        "schedules": (
-            SCHEDULED,
-            {"ls": "list scheduled messages with their users", "cancel": "cancel some"},
+        "schedules": Command(
+            epilog=SCHEDULED,
+            commands={
+                "ls": tool(
+                    _kinds.lister("schedule"),
+                    (USER, _kinds.NAMES),
+                    "list scheduled messages with their users",
+                ),
+                "cancel": CANCEL,
+            },
+        ),
+        "dlq": Command(
+            epilog=DLQ,
+            commands={
+                "ls": tool(list_dead, (_kinds.NAMES,), "list the dead-letter queues"),
+                "show": Look((DEAD, EXACT), None, of_dead_letter).command(
+                    "print dead letters, without removing them"
+                ),
+                "retry": Change(
+                    "retry",
+                    (DEAD, EXACT, OTHER, ORIGIN, *CHOICE, COUNT),
+                    _retried,
+                    is_long=True,
+                    missing={"sent": 0, "left": {}},
+                ).command("resend dead letters, and remove them"),
+                "drop": Change(
+                    "purge",
+                    (DEAD, EXACT, *CHOICE, COUNT),
+                    "{queue}: {purged:,} dropped".format_map,
+                    "Drop messages of {queue} for good?",
+                    is_long=True,
+                    missing={"purged": 0},
+                ).command("delete dead letters"),
+            },
         ),
     }
 )
-"""Commands that have commands: the end of their help, and the help of each."""
-
-
-def main(argv: Sequence[str], name: str) -> int:
-    """Run a command, and return the exit code.
-
-    Raises:
-      OptionError: an option or file is wrong; the text is one line for the operator.
-      CannotDo: the broker cannot be reached, or refuses.
-    """
-    given = make_parser(name).parse_args(list(argv))
-    with understanding(given):
-        return COMMANDS[f"{name} {given.command}" if name in GROUPS else name].run(given)
-
-
-def make_parser(name: str) -> Parser:
-    """Return the parser of the arguments after ``name``."""
-    text = _main.text_of(name)
-    text = f"{text[:1].upper()}{text[1:]}."
-    if name not in GROUPS:
-        parser = make_tool_parser(name, text, COMMANDS[name].epilog)
-        _complete(parser, COMMANDS[name])
-        return parser
-    epilog, texts = GROUPS[name]
-    parser = make_tool_parser(name, text, epilog)
-    for word, command in add_commands(parser, dict(texts)).items():
-        _complete(command, COMMANDS[f"{name} {word}"])
-    return parser
-
-
-def _complete(parser: argparse.ArgumentParser, command: Command) -> None:
-    command.add_to(parser)
-    add_json(parser)
-    add_access(parser)

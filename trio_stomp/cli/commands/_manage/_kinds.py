@@ -8,9 +8,9 @@ from typing import Any
 
 from attrs import frozen
 
+from trio_stomp.cli._command import Argument, count
 from trio_stomp.cli._http_get import open_site
-from trio_stomp.cli._tool import WELL, CannotDo, count, say, show_json, show_table
-from trio_stomp.cli.commands._manage._arguments import Argument
+from trio_stomp.cli._tool import WELL, CannotDo, say, show_json, show_table
 
 Record = dict[str, Any]
 Columns = Mapping[str, str]
@@ -131,21 +131,17 @@ PLURALS: Mapping[str, Kind] = MappingProxyType(
     {each.path: each for each in KINDS.values() if each.path}
 )
 
-NAMES = Argument(
-    "--names", action="store_true", help="print names only, a line for each, for scripts"
-)
+NAMES = Argument("--names", "print names only, a line for each, for scripts")
 LIST = (
-    Argument("what", metavar="WHAT", choices=list(PLURALS), help=", ".join(PLURALS)),
-    Argument("--name", metavar="NAME", help="only those whose name contains this, or matches a*b"),
-    Argument(
-        "--sort", metavar="FIELD", help="sort order, greatest first; an error names the choices"
-    ),
-    Argument("--count", type=count, metavar="N", help="at most N"),
+    Argument("WHAT", ", ".join(PLURALS), choices=list(PLURALS)),
+    Argument("--name NAME", "only those whose name contains this, or matches a*b"),
+    Argument("--sort FIELD", "sort order, greatest first; an error names the choices"),
+    Argument("--count N", "at most N", count),
     NAMES,
 )
 SHOW = (
-    Argument("what", metavar="WHAT", choices=list(KINDS), help=", ".join(KINDS)),
-    Argument("name", nargs="?", default="", metavar="NAME", help="as in the first column of ls"),
+    Argument("WHAT", ", ".join(KINDS), choices=list(KINDS)),
+    Argument("[NAME]", "as in the first column of ls", default=""),
 )
 
 

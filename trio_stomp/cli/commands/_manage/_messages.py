@@ -6,30 +6,22 @@ from typing import Any
 
 from attrs import frozen
 
+from trio_stomp.cli._command import Argument, Command, size_in_bytes
 from trio_stomp.cli._http_get import Refused, open_site
-from trio_stomp.cli._tool import WELL, say, show_json, size_in_bytes
-from trio_stomp.cli.commands._manage._arguments import (
-    CHOICE,
-    COUNT,
-    Argument,
-    add_arguments,
-    parameters,
-)
+from trio_stomp.cli._tool import report, say
+from trio_stomp.cli.commands._manage._arguments import CHOICE, COUNT, parameters, tool
 from trio_stomp.cli.commands._manage._dead import queue_of
 
 Record = dict[str, Any]
 LISTED = 1_000
 """Messages in one answer."""
 SHOWN_BYTES = 240
-OFFSET = Argument(
-    "--offset", type=size_in_bytes, default=0, metavar="N", help="skip the first N messages"
-)
+OFFSET = Argument("--offset N", "skip the first N messages", size_in_bytes, default=0)
 BYTES = Argument(
-    "--bytes",
-    type=size_in_bytes,
+    "--bytes N",
+    f"show at most N bytes of a body (default: {SHOWN_BYTES})",
+    size_in_bytes,
     default=SHOWN_BYTES,
-    metavar="N",
-    help=f"show at most N bytes of a body (default: {SHOWN_BYTES})",
 )
 
 
@@ -49,9 +41,9 @@ class Look:
     title: Callable[[Record], str]
     epilog: str = ""
 
-    def add_to(self, parser: argparse.ArgumentParser) -> None:
-        """Add the arguments to a parser."""
-        add_arguments(parser, (*self.arguments, *CHOICE, COUNT, OFFSET, BYTES))
+    def command(self, text: str = "") -> Command:
+        """Return the command, with a line of help unless it is that of the list of commands."""
+        return tool(self.run, (*self.arguments, *CHOICE, COUNT, OFFSET, BYTES), text, self.epilog)
 
     def run(self, given: argparse.Namespace) -> int:
         """Print messages.
@@ -70,11 +62,8 @@ class Look:
             if not given.json:
                 for message in page["messages"]:
                     self._show(message, given.bytes)
-        if given.json:
-            show_json({"queue": query["queue"], "total": total, "messages": shown})
-        else:
-            say(f"{query['queue']}: {len(shown):,} shown, {total:,} waiting")
-        return WELL
+        found = {"queue": query["queue"], "total": total, "messages": shown}
+        return report(given, found, f"{query['queue']}: {len(shown):,} shown, {total:,} waiting")
 
     def _show(self, message: Record, most: int) -> None:
         say(f"{message['message_id']}  {self.title(message)}".rstrip())
