@@ -28,6 +28,7 @@ from trio_stomp.cli._tool import (
     say,
     writing,
 )
+from trio_stomp.web.declared import VERBS
 
 if TYPE_CHECKING:
     from argparse import ArgumentParser
@@ -38,6 +39,12 @@ OF_POSIX = ("fcntl", "resource", "termios")
 """Modules of Python that Windows does not have."""
 INTERRUPTED, PIPE_CLOSED, TERMINATED = 130, 141, 143
 """128 plus the number of the signal, as in a shell."""
+
+
+def _line(summary: str) -> str:
+    """Return a sentence as a line of the list of commands."""
+    return f"{summary[:1].lower()}{summary[1:].rstrip('.')}"
+
 
 GROUPS = (
     (
@@ -71,17 +78,8 @@ GROUPS = (
             ("ls", "list queues, connections, subscriptions and other things"),
             ("show", "show one queue with its consumers, one connection, or another thing"),
             ("history", "show how the figures of a queue were before"),
-            ("create", "create a queue that stays while it is empty"),
-            ("delete", "delete a queue"),
             ("peek", "show the waiting messages of a queue, without consuming them"),
-            ("purge", "remove the waiting messages of a queue for good"),
-            ("move", "move the waiting messages of a queue to another destination"),
-            ("redeliver", "return the unacknowledged messages of a queue to it"),
-            ("pause", "stop the hand-out of a queue to its consumers"),
-            ("resume", "continue the hand-out of a queue"),
-            ("close", "close a connection"),
-            ("trim", "remove the beginning of a stream for good"),
-            ("clear", "remove the last value of a topic"),
+            *((each.name, _line(each.summary)) for each in VERBS.values()),
             ("cancel", "cancel scheduled messages"),
             ("export", "print the created queues, policies and durable subscriptions"),
             ("import", "create the queues of an export, and show what else differs"),
@@ -90,7 +88,6 @@ GROUPS = (
             ("subs", "list and end durable subscriptions"),
             ("schedules", "list and cancel scheduled messages"),
             ("cluster", "show the nodes of a cluster, and move it to another node"),
-            ("reload", "make a broker read its files again"),
         ),
     ),
     ("the shell", (("completion", "print a completion script for a shell"),)),
@@ -114,9 +111,8 @@ MODULES = {
     "reply": "_messages._reply",
     **dict.fromkeys(
         (
-            *("ls", "show", "create", "delete", "peek", "purge", "move", "redeliver", "pause"),
-            *("resume", "close", "trim", "clear", "cancel", "export", "import", "explain"),
-            *("dlq", "subs", "schedules", "reload", "history"),
+            *("ls", "show", "history", "peek", *VERBS, "cancel", "export", "import", "explain"),
+            *("dlq", "subs", "schedules"),
         ),
         "_manage._commands",
     ),

@@ -9,7 +9,6 @@ from trio_stomp.base import OptionError
 from trio_stomp.cli._command import Argument
 from trio_stomp.cli._http_get import open_site
 from trio_stomp.cli._tool import report
-from trio_stomp.cli.commands._manage._arguments import parameters
 
 EPILOG = """\
 MESSAGE-ID is the header message-id of a MESSAGE. --destination explains the state of a destination;
@@ -36,8 +35,8 @@ def explain(given: argparse.Namespace) -> int:
     """
     question = {
         name.replace("_", "-"): value
-        for name, value in parameters(given, ARGUMENTS)
-        if value is not None
+        for name in ("message_id", "destination", "session", "user")
+        if (value := getattr(given, name)) is not None
     }
     _check(question)
     found = open_site(given).operate("GET", "explain", {"q": json.dumps(question)})

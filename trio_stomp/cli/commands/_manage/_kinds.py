@@ -132,6 +132,7 @@ PLURALS: Mapping[str, Kind] = MappingProxyType(
 )
 
 NAMES = Argument("--names", "print names only, a line for each, for scripts")
+USER = Argument("--user USER", "only those of this user")
 LIST = (
     Argument("WHAT", ", ".join(PLURALS), choices=list(PLURALS)),
     Argument("--name NAME", "only those whose name contains this, or matches a*b"),

@@ -9,8 +9,9 @@ from attrs import frozen
 from trio_stomp.cli._command import Argument, Command, size_in_bytes
 from trio_stomp.cli._http_get import Refused, open_site
 from trio_stomp.cli._tool import report, say
-from trio_stomp.cli.commands._manage._arguments import CHOICE, COUNT, parameters, tool
+from trio_stomp.cli.commands._manage._arguments import argument_of, tool, values_of
 from trio_stomp.cli.commands._manage._dead import queue_of
+from trio_stomp.web.declared import CONDITIONS, COUNTED, QUEUE
 
 Record = dict[str, Any]
 LISTED = 1_000
@@ -43,7 +44,12 @@ class Look:
 
     def command(self, text: str = "") -> Command:
         """Return the command, with a line of help unless it is that of the list of commands."""
-        return tool(self.run, (*self.arguments, *CHOICE, COUNT, OFFSET, BYTES), text, self.epilog)
+        return tool(
+            self.run,
+            (*self.arguments, *map(argument_of, (*CONDITIONS, COUNTED)), OFFSET, BYTES),
+            text,
+            self.epilog,
+        )
 
     def run(self, given: argparse.Namespace) -> int:
         """Print messages.
@@ -52,7 +58,7 @@ class Look:
           OptionError: an option is wrong.
           CannotDo: the broker cannot be reached, or refuses.
         """
-        query = {**dict(parameters(given, (*self.arguments, *CHOICE, BYTES))), **queue_of(given)}
+        query = {**values_of(given, (QUEUE, *CONDITIONS)), "bytes": given.bytes, **queue_of(given)}
         most = self.most if given.count is None else given.count
         shown: list[Record] = []
         total = 0
