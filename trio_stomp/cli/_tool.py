@@ -1,7 +1,9 @@
 """Code that the commands beside ``serve`` share: errors and output."""
 
+import errno
 import json
 import re
+import socket
 import sys
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
@@ -16,6 +18,13 @@ PROGRAM = "trio-stomp"
 WELL, CANNOT, BAD_OPTION, UNWRITTEN = 0, 1, 2, 74
 """Exit codes."""
 
+AT_HOME = "choose an address of this machine with --host"
+LISTENING = {
+    errno.EADDRINUSE: "stop the program that uses it, or choose another --port",
+    errno.EADDRNOTAVAIL: AT_HOME,
+    errno.EACCES: "choose a --port of 1024 or more, or grant the right to use this one",
+}
+"""Remedies for an address on which a broker cannot listen."""
 BETWEEN = re.compile(r"[^\t\n]+")
 
 
@@ -36,6 +45,22 @@ def near(name: str, names: Iterable[str]) -> str:
     # Swapped letters are nearer than missing ones: --form is --from, not --for.
     found.sort(key=lambda each: sorted(each) != sorted(name))
     return f"; did you mean {found[0]}?" if found else ""
+
+
+def cause_of(error: Exception) -> str:
+    """Return in a few words why an address cannot be used."""
+    if isinstance(error, TimeoutError):
+        return "no answer in time"
+    if isinstance(error, socket.gaierror | UnicodeError):
+        return "no such host"
+    return (getattr(error, "strerror", None) or str(error)).lower()
+
+
+def remedy_of_listening(error: Exception) -> str:
+    """Return the remedy if a broker cannot listen on an address; "" = unknown."""
+    if isinstance(error, socket.gaierror | UnicodeError):
+        return AT_HOME
+    return LISTENING.get(getattr(error, "errno", None) or 0, "")
 
 
 def printable(text: str) -> str:

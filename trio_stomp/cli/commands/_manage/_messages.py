@@ -1,7 +1,7 @@
 """The commands that show waiting messages: ``peek`` and ``dlq show``."""
 
 import argparse
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from attrs import frozen
@@ -14,8 +14,6 @@ from trio_stomp.cli.commands._manage._dead import queue_of
 from trio_stomp.web.declared import CONDITIONS, COUNTED, QUEUE
 
 Record = dict[str, Any]
-LISTED = 1_000
-"""Messages in one answer."""
 SHOWN_BYTES = 240
 OFFSET = Argument("--offset N", "skip the first N messages", size_in_bytes, default=0)
 BYTES = Argument(
@@ -62,12 +60,17 @@ class Look:
         most = self.most if given.count is None else given.count
         shown: list[Record] = []
         total = 0
-        for page in _pages(given, query, most):
-            total = page["total"]
-            shown += page["messages"]
-            if not given.json:
-                for message in page["messages"]:
-                    self._show(message, given.bytes)
+        try:
+            for page in open_site(given).pages("messages", query, most, given.offset):
+                total = page["total"]
+                shown += page["messages"]
+                if not given.json:
+                    for message in page["messages"]:
+                        self._show(message, given.bytes)
+        except Refused as error:
+            # A queue exists while it has messages: there are no dead letters.
+            if error.code != "no-such-queue" or "exact" not in given:
+                raise
         found = {"queue": query["queue"], "total": total, "messages": shown}
         return report(given, found, f"{query['queue']}: {len(shown):,} shown, {total:,} waiting")
 
@@ -75,25 +78,6 @@ class Look:
         say(f"{message['message_id']}  {self.title(message)}".rstrip())
         body = str(message.get("body", message.get("body_base64", "")))
         say(f"    {body}{' ...' if message['size'] > most else ''}")
-
-
-def _pages(given: argparse.Namespace, query: Record, most: int | None) -> Iterator[Record]:
-    """Yield the answers of the broker, each with up to a thousand messages."""
-    site, offset = open_site(given), given.offset
-    behind = None if most is None else offset + most
-    while behind is None or offset < behind:
-        limit = LISTED if behind is None else min(LISTED, behind - offset)
-        try:
-            page = site.operate("GET", "messages", {**query, "offset": offset, "limit": limit})
-        except Refused as error:
-            # A queue exists while it has messages: there are no dead letters.
-            if error.code != "no-such-queue" or "exact" not in given:
-                raise
-            return
-        yield page
-        offset += len(page["messages"])
-        if len(page["messages"]) < limit and not page.get("more"):
-            return
 
 
 def of_message(message: Record) -> str:
