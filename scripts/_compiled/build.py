@@ -54,7 +54,7 @@ MODULES = (
 """The modules that each message passes through and that use each other's classes. A call between
 compiled modules costs a tenth of one through the interpreter."""
 
-SUBCLASSED = frozenset({"FrameDecoder", "Outbox"})
+SUBCLASSED = frozenset({"FrameDecoder"})
 """Compiled classes of which code that is not compiled, or a test, has subclasses."""
 
 NEEDS = ("mypy>=1.18", "setuptools>=65")

@@ -10,7 +10,8 @@ from attrs import define, field
 
 from tests.support.fakes import until
 from tests.support.nats import NatsProcess, running_nats
-from trio_stomp.cluster import Lease, LeaseKeeper, LeaseOptions, keep_leases, lease_time
+from trio_stomp.cluster import Lease, LeaseOptions, lease_time
+from trio_stomp.cluster.leases import LeaseKeeper, keep_leases
 from trio_stomp.nats import JetStream, NatsOptions, open_client
 
 pytestmark = pytest.mark.foreign

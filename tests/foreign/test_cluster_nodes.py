@@ -28,7 +28,6 @@ from trio_stomp import Settings, serve
 from trio_stomp.base import OptionError
 from trio_stomp.cli import main
 from trio_stomp.cluster import ClusterNames, Contact, Dialer, _entries
-from trio_stomp.cluster._entries import end_entry, epoch_entry
 from trio_stomp.nats import JetStream
 from trio_stomp.store import JournalStore, StoreUnavailable
 from trio_stomp.transport import relay_header
@@ -94,7 +93,7 @@ async def test_an_owner_that_was_overtaken_stores_nothing_and_disconnects_its_cl
         owner = await here.owner()
         await here.put(owner, b"kept")
         client = await here.client(owner)
-        await here.engine.request(b"stomp.log.00", epoch_entry(7))
+        await here.engine.request(b"stomp.log.00", _entries.epoch_entry(7))
         headers = {"destination": QUEUE, "receipt": "r", **STORED}
         await client.send("SEND", headers, b"late")
         assert [frame.command for frame in await client.read_to_end()] in ([], ["ERROR"])
@@ -144,10 +143,10 @@ async def test_an_owner_whose_lease_was_taken_leaves_no_orderly_end(tmp_path: Pa
         await client.read_to_end()
 
         async def is_owned_again() -> bool:
-            return (await here.kinds()).count(epoch_entry(0)[12:]) == 2
+            return (await here.kinds()).count(_entries.epoch_entry(0)[12:]) == 2
 
         await eventually(is_owned_again)
-        assert end_entry(0)[12:] not in await here.kinds()
+        assert _entries.end_entry(0)[12:] not in await here.kinds()
 
 
 async def test_a_standby_that_cannot_reach_the_owner_says_so_to_everybody(
@@ -267,7 +266,7 @@ async def test_a_wall_clock_that_is_set_changes_no_owner_and_loses_nothing(
             await here.put(standby, b"%d" % number)
             await renewed(here, 2)
             assert (await here.roles())[owner.name] == "owner"
-        assert (await here.kinds()).count(epoch_entry(0)[12:]) == 1
+        assert (await here.kinds()).count(_entries.epoch_entry(0)[12:]) == 1
         offset_s[0] = -day_s
         crash(owner)
         await owner.ended.wait()

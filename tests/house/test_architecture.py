@@ -48,7 +48,6 @@ ROOMS = {
             "streams",
             "topics",
             "explain",
-            "forwarding",
             "sending",
             "managing",
             "subscribing",
@@ -127,11 +126,7 @@ KINDS = {
 ALONE = {
     "broker/_receipts": "RECEIPTs, beside the order of frames",
     "broker/delivery/_histogram": "figures, which are no state of a destination",
-    "broker/managing/_retry": "one of the operations of operators",
-    "broker/routing/_idle": "an order of destinations by use, which knows nothing else of them",
-    "broker/routing/_shared_recipients": "a table of lists that destinations lend each other",
-    "broker/sending/_send_later": "what is not sent now, apart from what is",
-    "broker/topics/_durable_record": "the text of a durable subscription in the store",
+    "broker/managing/_sending": "one of the operations of operators",
     "spark/_tables": "what the face gives to users of Spark, whether they want the analysis or not",
     "spark/reporting/_style": "CSS, which is another language than that of the report",
 }

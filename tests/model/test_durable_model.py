@@ -18,13 +18,12 @@ from hypothesis.stateful import RuleBasedStateMachine, precondition, rule, run_s
 
 from tests.support.core import Actor, Pairs, Received, run_of
 from tests.support.durable_fakes import PAGE_BYTES, DurableBench
+from tests.support.small_queues import keep_few
 from tests.support.stores import KINDS, make_place
 from tests.support.stores import numbers as numbers
 from tests.support.stores import postgres as postgres
 from trio_stomp.base import CloseReason
 from trio_stomp.broker import DestinationPolicy, MemoryBudget, StoreRead
-from trio_stomp.broker.queues import _storage as storage_module
-from trio_stomp.broker.queues import _windows as windows_module
 from trio_stomp.protocol import Subscribed
 
 if TYPE_CHECKING:
@@ -98,9 +97,7 @@ class DurableModel(RuleBasedStateMachine):
     def __init__(self) -> None:
         super().__init__()
         self.patch = pytest.MonkeyPatch()
-        self.patch.setattr(windows_module, "LOW_COUNT", 3)
-        self.patch.setattr(storage_module, "LOW_COUNT", 3)
-        self.patch.setattr(storage_module, "PAGE_SHARE", 0.0)
+        keep_few(self.patch, 3)
         self.directory = Path(tempfile.mkdtemp())
         self.place = make_place(self.kind, self.directory, self.request)
         self.messages: dict[str, Sent] = {}

@@ -14,7 +14,8 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
 from tests.support.core import OVERHEAD, Actor, Bench, Received, read_frames, run_of
-from trio_stomp.broker import NEVER, DestinationPolicy
+from trio_stomp.broker import DestinationPolicy
+from trio_stomp.broker.delivery import NEVER
 from trio_stomp.broker.subscribing import LOST
 from trio_stomp.frames import FrameRun
 

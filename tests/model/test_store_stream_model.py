@@ -12,23 +12,24 @@ from tests.support.stream_fakes import (
     HEAD,
     NAME,
     DiskFake,
+    StreamLog,
     by_offset,
     fails_on,
+    keep_extents_small,
     open_log,
     read_all,
 )
 from trio_stomp.store import Append
-from trio_stomp.store.streams import _segment as segment_module
-from trio_stomp.store.streams._format import READ_COST_BYTES
-from trio_stomp.store.streams._log import StreamLog
 
 SEGMENT_BYTES = 300
+READ_COST_BYTES = 256
+"""What a message counts besides its body: a limit of bytes bounds messages too."""
 BODIES = st.lists(st.binary(max_size=40), max_size=6)
 
 
 @pytest.fixture(autouse=True)
 def _small_extents(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(segment_module, "EXTENT_BYTES", 80)
+    keep_extents_small(monkeypatch, 80)
 
 
 class StreamMachine(RuleBasedStateMachine):

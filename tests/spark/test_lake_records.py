@@ -8,17 +8,15 @@ import pytest
 
 pytest.importorskip("pyarrow", reason="the extra tables is not installed")
 
-import pyarrow as pa
 
-from tests.support.diag_bodies import Row, message
+from tests.support.diag_bodies import KINDS, Row, columns, message
+from tests.support.lake import split_of
 from trio_stomp.base import TABLES, Table
-from trio_stomp.spark._columns import KINDS, RAW, columns, schema_of
 from trio_stomp.spark.lake import _records
-from trio_stomp.spark.lake._records import split
 
 
 def rows(kind: str, *messages: Row) -> list[dict[str, Any]]:
-    parts = split(pa.Table.from_pylist(list(messages), schema_of(RAW)))
+    parts = split_of(messages)
     assert parts.rest.num_rows == 0
     found: list[dict[str, Any]] = parts.tables[kind].to_pylist()
     return found
@@ -61,7 +59,7 @@ def test_a_wrong_message_does_not_affect_others() -> None:
     messages = [message("process", n, pid=n) for n in range(100)]
     for n, body in ((17, "{"), (60, '{"pid": "x"}'), (61, "[]"), (99, '{"pid": 1}}')):
         messages[n]["body"] = body
-    parts = split(pa.Table.from_pylist(messages, schema_of(RAW)))
+    parts = split_of(messages)
     assert parts.rest.column("offset").to_pylist() == [17, 60, 61, 99]
     assert parts.tables["process"].num_rows == 96
 

@@ -12,10 +12,9 @@ pytest.importorskip("deltalake", reason="the extra tables is not installed")
 import pyarrow as pa
 from deltalake import DeltaTable
 
-from tests.support.diag_bodies import Row, message
-from tests.support.lake import STREAM, batch, offsets, write
-from trio_stomp.spark._columns import DATE, KINDS, PROGRESS, schema_of
-from trio_stomp.spark.lake import LakeError, Source, Store, Writer, days_of, open_store
+from tests.support.diag_bodies import DATE, KINDS, PROGRESS, Row, message, schema_of
+from tests.support.lake import STREAM, batch, offsets, split_of, write
+from trio_stomp.spark.lake import DeltaStore, LakeError, Source, Store, Writer, days_of, open_store
 
 MIDNIGHT_S = 16 * 3600
 NORTH = Source("e1@north")
@@ -269,12 +268,10 @@ def test_the_time_of_a_sender_does_not_decide_the_day(tmp_path: Path) -> None:
 
 
 def test_columns_of_a_newer_version_are_added_and_kept(tmp_path: Path) -> None:
-    from trio_stomp.spark.lake._records import split
-    from trio_stomp.spark.lake._store import delta
-
     write(tmp_path, [session(0)])
-    store = delta(open_store(tmp_path))
-    newer = split(batch_table([session(1, clients=7)])).tables["session"]
+    store = open_store(tmp_path)
+    assert isinstance(store, DeltaStore)
+    newer = split_of([session(1, clients=7)]).tables["session"]
     newer = newer.append_column("novelty", newer.column("clients"))
     store.append("session", NORTH, 2, lambda _: newer)
     # One of the version before writes beside it.
@@ -282,10 +279,6 @@ def test_columns_of_a_newer_version_are_added_and_kept(tmp_path: Path) -> None:
     table = store.dataset("session")
     assert table is not None
     assert table.to_table().sort_by("offset").column("novelty").to_pylist() == [None, 7, None, None]
-
-
-def batch_table(rows: list[Row]) -> Any:
-    return pa.Table.from_batches([batch(rows)])
 
 
 def test_a_root_has_one_format(tmp_path: Path) -> None:

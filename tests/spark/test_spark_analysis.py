@@ -18,12 +18,11 @@ require("pyspark")
 
 from tests.support.diag_bodies import START, message  # noqa: E402
 from tests.support.diag_day import diag_day as diag_day  # noqa: E402
-from tests.support.diag_tables import sent, tables  # noqa: E402
+from tests.support.diag_tables import RESULTS, Results, no_rows, sent, tables  # noqa: E402
 from tests.support.page import check_page  # noqa: E402
 from trio_stomp.base import percentile, rounded_size  # noqa: E402
 from trio_stomp.spark import Thresholds, analyse, read_results  # noqa: E402
 from trio_stomp.spark._analysis import bucket_counts, drops, increases, latency, rates, traffic  # noqa: E402
-from trio_stomp.spark._results import RESULTS, Results  # noqa: E402
 from trio_stomp.spark._trouble import consumers, episodes, slow_subscribers  # noqa: E402
 from trio_stomp.spark._units import clock, each, lasting, nice_step, short, time_step  # noqa: E402
 from trio_stomp.spark.reporting import report  # noqa: E402
@@ -103,7 +102,7 @@ def test_axes_are_round() -> None:
 
 
 def test_a_report_without_data_is_a_valid_page() -> None:
-    nothing: dict[str, list[dict[str, object]]] = {name: [] for name in RESULTS}
+    nothing = no_rows()
     day = date(2026, 3, 14)
     for brokers in ([], ["north"]):
         html = report(Results(day, day, brokers, LIMITS, nothing), START)
@@ -120,7 +119,7 @@ def test_a_report_without_data_is_a_valid_page() -> None:
     ],
 )
 def test_slow_subscriber_is_described_in_words(lasted_s: float, times: int, text: str) -> None:
-    rows: dict[str, list[dict[str, object]]] = {name: [] for name in RESULTS}
+    rows = no_rows()
     rows["slow_subscribers"] = [
         {"broker_id": "north", "user": "", "destination": "/topic/a", "times": times,
          "dropped": 0 if times == 1 else 7, "put_out": times == 1, "begin": START,
@@ -134,7 +133,7 @@ def test_slow_subscriber_is_described_in_words(lasted_s: float, times: int, text
 
 def test_a_plot_has_no_colours_that_are_alike() -> None:
     """The second and the fifth are both of the colour of earth: lines of one plot have one."""
-    rows: dict[str, list[dict[str, object]]] = {name: [] for name in RESULTS}
+    rows = no_rows()
     waits = {"input": 1, "queues": 2, "stale": 3, "unacked": 4}
     rows["depths"] = [{"broker_id": "north", "bucket": START, **waits}]
     day = date(2026, 3, 14)
@@ -146,7 +145,7 @@ def test_a_plot_has_no_colours_that_are_alike() -> None:
 
 
 def test_names_from_clients_are_escaped() -> None:
-    rows: dict[str, list[dict[str, object]]] = {name: [] for name in RESULTS}
+    rows = no_rows()
     rows["drops"] = [
         {"broker_id": "north", "reason": "slow-consumer", "destination": "/<b>", "user": "<script>",
          "bucket": START, "dropped": 3}

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+import trio_stomp
 from tests.support import spark as _spark
 from tests.support.spark import spark as spark
 from tests.support.tls import authority, issue
@@ -24,8 +25,8 @@ from pyspark.sql.streaming.datasource import ReadAllAvailable  # noqa: E402
 
 from tests.support.consuming import PATIENCE_S, await_receipt, received  # noqa: E402
 from trio_stomp.spark import StompDataSource, StreamAddress, StreamClient, StreamError  # noqa: E402
-from trio_stomp.spark._session import CONF  # noqa: E402
-from trio_stomp.spark.format._source import Offset, StompStreamReader  # noqa: E402
+
+CONF = Path(trio_stomp.__file__).parent / "spark" / "conf"
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -81,13 +82,13 @@ def brokers(tmp_path: Path) -> Iterator[Brokers]:
         yield Brokers(tmp_path, stack)
 
 
-def streaming(port: int) -> StompStreamReader:
+def streaming(port: int) -> Any:
     options = {"url": f"stomp://127.0.0.1:{port}", "stream": f"/stream{TOPIC}", "retry_s": "5"}
     source = StompDataSource(options | {"failOnDataLoss": "false", "body": "text"})
     return source.streamReader(source.schema())
 
 
-def rows(reader: StompStreamReader, start: Offset, end: Offset) -> list[dict[str, Any]]:
+def rows(reader: Any, start: Any, end: Any) -> list[dict[str, Any]]:
     ranges = reader.partitions(start, end)
     return [row for part in ranges for found in reader.read(part) for row in found.to_pylist()]
 

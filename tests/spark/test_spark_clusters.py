@@ -12,6 +12,7 @@ from pathlib import Path
 
 import pytest
 
+import trio_stomp
 from tests.support import spark as _spark
 
 _spark.require("pyspark", "deltalake", "grpc")
@@ -24,8 +25,9 @@ from _crash.ports import free_port  # noqa: E402
 from tests.support.consuming import PATIENCE_S, await_receipt, received  # noqa: E402
 from tests.support.diag_day import diag_day as diag_day  # noqa: E402
 from tests.support.lake import offsets  # noqa: E402
-from trio_stomp.spark._session import CONF  # noqa: E402
 from trio_stomp.spark.lake import open_store  # noqa: E402
+
+CONF = Path(trio_stomp.__file__).parent / "spark" / "conf"
 
 pytestmark = [pytest.mark.spark, pytest.mark.full]
 

@@ -13,11 +13,10 @@ from tests.support.spark import spark as spark
 require("pyspark")
 
 from tests.support.diag_bodies import START, Row, message  # noqa: E402
-from tests.support.diag_tables import process  # noqa: E402
+from tests.support.diag_tables import COMPARED, RESULTS, Results, no_rows, process  # noqa: E402
 from tests.support.lake import write  # noqa: E402
 from tests.support.page import check_page  # noqa: E402
 from trio_stomp.spark import Thresholds, analyse, read_results  # noqa: E402
-from trio_stomp.spark._results import COMPARED, RESULTS, Results  # noqa: E402
 from trio_stomp.spark.reporting import report  # noqa: E402
 from trio_stomp.spark.reporting._figures import change, compared  # noqa: E402
 
@@ -51,7 +50,7 @@ def test_a_change_in_per_cent(now: float | None, before: float | None, text: str
 
 def results_of(day: date, hours: float, came_in: int) -> Results:
     """Return results of a broker that was heard from 8 o'clock on."""
-    rows: dict[str, list[dict[str, object]]] = {name: [] for name in RESULTS}
+    rows = no_rows()
     begun = START + (day - DAY)
     ended = begun + timedelta(hours=hours)
     rows["starts"] = [{"broker_id": "north", "first": begun, "last": ended, "started": begun}]

@@ -11,7 +11,6 @@ _spark.require()
 
 from tests.support.diag_bodies import message  # noqa: E402
 from trio_stomp.spark import _insight as insight_module  # noqa: E402
-from trio_stomp.spark._insight import Insight, Result  # noqa: E402
 
 A = "/topic/a"
 Q = "/queue/q"
@@ -21,15 +20,17 @@ class Minutes:
     """Feeds statistics of one minute after the other."""
 
     def __init__(self, start: int = 0) -> None:
-        self.insight = Insight()
+        self.insight = insight_module.Insight()
         self.minute = start
         self.boot = "b1"
 
-    def add(self, kind: str, *items: dict[str, Any], at_s: float = 10) -> list[Result]:
+    def add(
+        self, kind: str, *items: dict[str, Any], at_s: float = 10
+    ) -> list[insight_module.Result]:
         row = message(kind, 0, *items, at_s=self.minute * 60 + at_s, boot=self.boot)
         return list(self.insight.add(kind, str(row["body"])))
 
-    def ended(self) -> list[Result]:
+    def ended(self) -> list[insight_module.Result]:
         """Begin the next minute, and return the results of the present one."""
         self.minute += 1
         return self.add("destination")
@@ -40,11 +41,11 @@ def traffic(total: int, name: str = A, dropped: int = 0) -> dict[str, Any]:
     return {"destination": name} | counts
 
 
-def rules(results: list[Result]) -> list[str]:
+def rules(results: list[insight_module.Result]) -> list[str]:
     return [result.record["rule"] for result in results if result.record["rule"] != "rates"]
 
 
-def rates(results: list[Result]) -> list[dict[str, Any]]:
+def rates(results: list[insight_module.Result]) -> list[dict[str, Any]]:
     (found,) = (result for result in results if result.record["rule"] == "rates")
     listed: list[dict[str, Any]] = found.record["destinations"]
     return listed
@@ -81,7 +82,7 @@ def test_a_restart_counts_from_zero_and_a_pause_is_divided() -> None:
 
 
 def test_the_same_messages_give_the_same_results() -> None:
-    def run() -> list[Result]:
+    def run() -> list[insight_module.Result]:
         minutes, found = Minutes(), []
         for total in (0, 60, 600):
             minutes.add("destination", traffic(total))
@@ -211,4 +212,4 @@ def test_an_idle_destination_is_forgotten_after_its_history(
 
 @pytest.mark.parametrize("body", ["", "[]", "{}", '{"ts":"soon"}', "\ufffd"])
 def test_what_is_no_message_of_the_statistics_is_left_out(body: str) -> None:
-    assert list(Insight().add("destination", body)) == []
+    assert list(insight_module.Insight().add("destination", body)) == []

@@ -2,6 +2,7 @@
 
 import json
 import pickle
+import socket
 from collections.abc import Iterator
 from datetime import UTC, datetime
 from pathlib import Path
@@ -29,8 +30,7 @@ from pyspark.sql.types import (  # noqa: E402
     TimestampType,
 )
 
-from trio_stomp.spark import StompDataSource, StreamAddress, StreamError  # noqa: E402
-from trio_stomp.spark._client import Connection  # noqa: E402
+from trio_stomp.spark import StompDataSource, StreamError  # noqa: E402
 from trio_stomp.spark._messages import json_rows  # noqa: E402
 
 STREAM = "/stream/topic/a"
@@ -63,15 +63,16 @@ def test_messages_keep_their_bytes_and_headers(tmp_path: Path) -> None:
     with running_broker(("--policies", str(policies), "--diag-interval-s", "0")) as broker:
         url = f"stomp://127.0.0.1:{broker.port}"
         stream = "/stream/topic/a:b"
-        with Connection(StreamAddress(url, stream)) as connection:
+        with socket.create_connection(("127.0.0.1", broker.port)) as link:
+            link.sendall(b"CONNECT\naccept-version:1.2\nhost:x\n\n\0")
             for body in (b"\xff\x00\xfe\n", b""):
                 head = "SEND\ndestination:/topic/a\\cb\nna\\cme:x\\ny\\cz\nna\\cme:second\n"
                 head += f"content-length:{len(body)}\ncontent-type:image/png\ntimestamp:86400000\n"
-                connection._socket.sendall(head.encode() + b"x-stream-offset:99\n\n" + body + b"\0")
-            # The question is answered after both.
-            asked = {"destination": stream, "reply-to": "/temp-queue/b", "correlation-id": "1"}
-            connection.send("SEND", asked)
-            next(connection.messages())
+                link.sendall(head.encode() + b"x-stream-offset:99\n\n" + body + b"\0")
+            link.sendall(b"DISCONNECT\nreceipt:both\n\n\0")
+            answers = b""
+            while b"receipt-id:both" not in answers:
+                answers += link.recv(4096)
         options = {"url": url, "stream": stream}
         rows = table(StompDataSource(options))
     assert [row["body"] for row in rows] == [b"\xff\x00\xfe\n", b""]

@@ -19,8 +19,8 @@ require("pyspark", "nbclient", "matplotlib", "duckdb", "ipykernel")
 import pyarrow as pa  # noqa: E402
 import pyarrow.compute as pc  # noqa: E402
 
+from tests.support.diag_bodies import KINDS  # noqa: E402
 from tests.support.diag_day import diag_day as diag_day  # noqa: E402
-from trio_stomp.spark._columns import KINDS  # noqa: E402
 from trio_stomp.spark.lake import Source, open_store  # noqa: E402
 from trio_stomp.spark.running import NOTEBOOK_FILE  # noqa: E402
 

@@ -22,11 +22,10 @@ from tests.support.stream_server import StreamServer, event
 
 _spark.require("pyspark", "deltalake")
 
+from tests.support.commands import parser_of  # noqa: E402
 from tests.support.lake import offsets  # noqa: E402
 from trio_stomp.cli import main  # noqa: E402
-from trio_stomp.cli._main import parser_of  # noqa: E402
 from trio_stomp.cli.commands import _spark as _spark_command  # noqa: E402
-from trio_stomp.cli.commands._spark import sidecar_of  # noqa: E402
 from trio_stomp.spark import StreamAddress, StreamAway, StreamClient, StreamError  # noqa: E402
 from trio_stomp.spark.lake import Store, open_store  # noqa: E402
 from trio_stomp.spark.running._demo import busy_clients, running_broker  # noqa: E402
@@ -57,7 +56,8 @@ def drain(
     def run(*options: str) -> list[dict[str, Any]]:
         words = ["once", "--url", server.url, "--root", str(tmp_path), "--retry-s", "5", *options]
         capsys.readouterr()
-        follow(spark, sidecar_of(parser_of("spark").parse_args(words)), Event())
+        given = parser_of("spark").parse_args(words)
+        follow(spark, _spark_command.sidecar_of(given), Event())
         return [json.loads(line) for line in capsys.readouterr().out.splitlines()]
 
     return run

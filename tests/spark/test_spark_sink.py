@@ -8,7 +8,7 @@ import threading
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 from pathlib import Path
-from typing import Self
+from typing import Any, Self
 
 import pytest
 from _bench.process import running_broker
@@ -32,7 +32,6 @@ from tests.support.consuming import received  # noqa: E402
 from tests.support.diag_bodies import message  # noqa: E402
 from trio_stomp.spark import StompDataSource, StreamAddress, StreamAway, StreamError  # noqa: E402
 from trio_stomp.spark.format import InsightSink  # noqa: E402
-from trio_stomp.spark.format._writer import Commit, StompStreamWriter, StompWriter  # noqa: E402
 
 Q = "/queue/q"
 POLICY = '["/queue/small"]\ndedup_window = 3\n["/queue/none"]\ndedup_window = 0\n'
@@ -64,12 +63,11 @@ def schema(*names: str) -> StructType:
     return StructType([StructField(name, TYPES[name]) for name in names])
 
 
-def writer(port: int, *names: str, **options: str) -> StompStreamWriter:
+def writer(port: int, *names: str, **options: str) -> Any:
     """Return a writer as an executor gets it."""
     known = {"url": f"stomp://127.0.0.1:{port}", "retry_s": "5", "timeout_s": "5"}
     made = StompDataSource(known | options).streamWriter(schema(*names), overwrite=False)
-    copy: StompStreamWriter = pickle.loads(pickle.dumps(made))
-    return copy
+    return pickle.loads(pickle.dumps(made))
 
 
 def batch(rows: Rows) -> pa.RecordBatch:
@@ -77,7 +75,7 @@ def batch(rows: Rows) -> pa.RecordBatch:
     return pa.RecordBatch.from_arrays(arrays, names=list(rows))
 
 
-def write(port: int, rows: Rows, prefix: str, **options: str) -> Commit:
+def write(port: int, rows: Rows, prefix: str, **options: str) -> Any:
     return writer(port, *rows, **options).publish([batch(rows)], prefix)
 
 
@@ -246,8 +244,8 @@ def test_wrong_tables_and_options_are_reported(
 
 def test_each_write_has_its_own_ids_and_cannot_overwrite(tmp_path: Path) -> None:
     source = StompDataSource({"destination": Q})
-    first, second = (source.writer(schema("body"), overwrite=False) for _ in range(2))
-    assert isinstance(first, StompWriter)
+    made: list[Any] = [source.writer(schema("body"), overwrite=False) for _ in range(2)]
+    first, second = made
     assert first.write_id != second.write_id
     assert pickle.loads(pickle.dumps(first)).write_id == first.write_id
     with pytest.raises(StreamError, match="cannot be replaced"):

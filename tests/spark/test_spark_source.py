@@ -16,7 +16,7 @@ _spark.require()
 import pyarrow as pa  # noqa: E402
 from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxRows  # noqa: E402
 
-from trio_stomp.diag import PREFIX, TABLES  # noqa: E402
+from trio_stomp.base import PREFIX, TABLES  # noqa: E402
 from trio_stomp.spark import (  # noqa: E402
     StompDataSource,
     StreamAway,
@@ -24,13 +24,8 @@ from trio_stomp.spark import (  # noqa: E402
     _messages,
 )
 from trio_stomp.spark._rows import RAW_LAYOUT, heading, kind_of  # noqa: E402
-from trio_stomp.spark.format._source import (  # noqa: E402
-    MIN_PARTITION_ROWS,
-    Offset,
-    Range,
-    StompReader,
-    StompStreamReader,
-)
+
+MIN_PARTITION_ROWS = 5_000
 
 ALL = ReadAllAvailable()
 AT = "2026-01-01T00:00:00+00:00"
@@ -50,15 +45,15 @@ def source(server: StreamServer, **more: str) -> StompDataSource:
     return StompDataSource({"url": server.url, "Retry_S": "5", "timeout_s": "5"} | more)
 
 
-def streaming(server: StreamServer, **more: str) -> StompStreamReader:
+def streaming(server: StreamServer, **more: str) -> Any:
     return source(server, **more).streamReader(schema=SCHEMA)
 
 
-def batch(server: StreamServer, **more: str) -> StompReader:
+def batch(server: StreamServer, **more: str) -> Any:
     return source(server, **more).reader(schema=SCHEMA)
 
 
-def read(reader: StompReader | StompStreamReader, ranges: list[Range]) -> list[Row]:
+def read(reader: Any, ranges: list[Any]) -> list[Row]:
     """Read as executors do, with everything pickled on the way."""
     batches = []
     for part in ranges:
@@ -72,7 +67,7 @@ def fill(server: StreamServer, count: int) -> None:
         server.append("DIAG/event/subscribe", event("subscribe", number=number))
 
 
-def end_of(reader: StompStreamReader) -> int:
+def end_of(reader: Any) -> int:
     """Return the end of the stream that is reported to Spark."""
     reported = reader.reportLatestOffset()
     assert reported is not None
@@ -264,7 +259,7 @@ def test_lost_epoch_that_was_read_completely_is_reported_too(server: StreamServe
 def test_a_range_may_be_read_by_several(server: StreamServer) -> None:
     reader = streaming(server, partitions="4")
     whole = 2 * MIN_PARTITION_ROWS
-    start: Offset = {"epoch": "e", "offset": 7, "next": 7, "at": AT}
+    start: dict[str, Any] = {"epoch": "e", "offset": 7, "next": 7, "at": AT}
     ranges = reader.partitions(start, start | {"offset": 7 + 10 * whole})
     assert [range_.lo for range_ in ranges] == [
         7 + 5 * number * MIN_PARTITION_ROWS for number in range(4)

@@ -12,12 +12,11 @@ from tests.support.spark import spark as spark
 require("pyspark")
 
 from tests.support.diag_bodies import START, message  # noqa: E402
-from tests.support.diag_tables import process, sent, tables  # noqa: E402
+from tests.support.diag_tables import RESULTS, Results, no_rows, process, sent, tables  # noqa: E402
 from tests.support.lake import write  # noqa: E402
 from tests.support.page import check_page  # noqa: E402
 from trio_stomp.spark import Thresholds, analyse, read_results  # noqa: E402
 from trio_stomp.spark._analysis import bucket_counts, increases  # noqa: E402
-from trio_stomp.spark._results import RESULTS, Results  # noqa: E402
 from trio_stomp.spark.reporting import report  # noqa: E402
 
 if TYPE_CHECKING:
@@ -50,7 +49,7 @@ def test_widths_fit_the_span(span_s: float, interval_s: float, widths: tuple[int
 
 
 def results_of(begin_s: float, end_s: float) -> Results:
-    rows: dict[str, list[dict[str, object]]] = {name: [] for name in RESULTS}
+    rows = no_rows()
     first, last = (START + timedelta(seconds=at_s) for at_s in (begin_s, end_s))
     rows["starts"] = [{"broker_id": "north", "first": first, "last": last, "started": first}]
     day = date(2026, 3, 14)

@@ -15,10 +15,10 @@ require("pyspark", "duckdb")
 
 import duckdb  # noqa: E402
 
+from tests.support.diag_bodies import KINDS  # noqa: E402
 from tests.support.diag_day import diag_day as diag_day  # noqa: E402
+from tests.support.diag_tables import RESULTS  # noqa: E402
 from trio_stomp.spark import analyse, open_tables, read_results  # noqa: E402
-from trio_stomp.spark._columns import KINDS  # noqa: E402
-from trio_stomp.spark._results import RESULTS  # noqa: E402
 from trio_stomp.spark.lake import open_store  # noqa: E402
 
 if TYPE_CHECKING:

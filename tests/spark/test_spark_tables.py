@@ -13,18 +13,20 @@ from tests.support.spark import spark as spark
 
 require("pyspark")
 
-from tests.support.diag_bodies import EMPTY, message, record  # noqa: E402
-from tests.support.diag_tables import tables as named  # noqa: E402
-from tests.support.lake import write  # noqa: E402
-from trio_stomp.base.schema import PREFIX, TABLES, Field, Table  # noqa: E402
-from trio_stomp.spark import open_tables  # noqa: E402
-from trio_stomp.spark._columns import (  # noqa: E402
+from tests.support.diag_bodies import (  # noqa: E402
     DATE,
+    EMPTY,
     IDX,
     KEYS,
     KINDS,
     columns,
+    message,
+    record,
 )
+from tests.support.diag_tables import tables as named  # noqa: E402
+from tests.support.lake import write  # noqa: E402
+from trio_stomp.base.schema import PREFIX, TABLES, Field, Table  # noqa: E402
+from trio_stomp.spark import open_tables  # noqa: E402
 from trio_stomp.spark._tables import metrics_long, table_type  # noqa: E402
 
 if TYPE_CHECKING:

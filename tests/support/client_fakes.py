@@ -8,12 +8,12 @@ import trio
 from attrs import define, evolve, field
 
 from tests.support.fakes import MEMORY, Dial, MemoryListener, abort, open_dial
+from tests.support.startup import make_server
 from trio_stomp import ServerHandle, Settings
 from trio_stomp.broker import DestinationPolicy
 from trio_stomp.client import Client, ReconnectPolicy, open_client
 from trio_stomp.server import Server
 from trio_stomp.startup import Security
-from trio_stomp.startup._serve import _assemble
 
 QUICK = ReconnectPolicy(first_delay_s=0.1, random=lambda: 1.0)
 NEVER = 1 << 60
@@ -213,7 +213,7 @@ async def open_keeper(*policies: tuple[str, DestinationPolicy]) -> AsyncIterator
         dial._nursery = nursery
 
         def assemble(settings: Settings, security: Security, handle: ServerHandle) -> Server:
-            return _assemble(evolve(settings, destinations=policies), security, handle)
+            return make_server(evolve(settings, destinations=policies), security, handle)
 
         dial.assemble = assemble
         await dial.start()

@@ -38,7 +38,6 @@ from trio_stomp.broker import (
 )
 from trio_stomp.broker.delivery import Turns
 from trio_stomp.broker.queues import Consumer, Queue
-from trio_stomp.broker.queues._consumer import SHOWN_BYTES
 from trio_stomp.frames import DEDUP_HEADERS, FrameRun, Head
 from trio_stomp.protocol import (
     NO_HEARTBEATS,
@@ -62,9 +61,14 @@ LOOK_S = 100e-6
 """The time of a step of a work on a slow machine: how far the core's clock goes at each look."""
 OVERHEAD = 256
 """Bytes charged for a message besides its body: repeated here, since it is part of a limit."""
+DIALECTS = ("native", "rabbitmq", "activemq", "artemis", "apollo", "stompica")
+"""All dialects."""
+SHOWN_BYTES = 576
+"""Bytes charged for a delivery of one message besides its content."""
 VERSIONS = {"1.0": STOMP_1_0, "1.1": STOMP_1_1, "1.2": STOMP_1_2}
 
-_PLAIN_ID = re.compile(r"[A-Za-z0-9.-]+")
+_PLAIN_ID = re.compile(r"(\d+_)?[A-Za-z0-9.-]+")
+"""An id; those of partitions begin with the partition."""
 
 Staged = tuple[bytes, Delivery | None]
 
@@ -524,21 +528,24 @@ class Core:
 
     def make(self, log: Log | None = None) -> Broker:
         """Return a broker with these policies."""
-        return assemble(
-            Setup(
-                policies=self.policies,
-                memory=self.memory,
-                server=self.server,
-                turns=counted_turns() if log is None else log.turns,
-                boot=self.boot,
-                server_name=self.server_name,
-                book=PolicyBook(tuple(self.book.items())),
-                dialect=dialect(self.dialect),
-                wall=WallTime(self.wall_offset_s),
-                rules=self.rules,
-                log=log,
-            )
+        setup = Setup(
+            policies=self.policies,
+            memory=self.memory,
+            server=self.server,
+            turns=counted_turns() if log is None else log.turns,
+            boot=self.boot,
+            server_name=self.server_name,
+            book=PolicyBook(tuple(self.book.items())),
+            dialect=dialect(self.dialect),
+            wall=WallTime(self.wall_offset_s),
+            rules=self.rules,
+            log=log,
         )
+        return self.assemble(setup)
+
+    def assemble(self, setup: Setup) -> Broker:
+        """Return a broker."""
+        return assemble(setup)
 
     def batch_ended(self) -> None:
         """End the turn."""

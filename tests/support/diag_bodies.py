@@ -5,7 +5,22 @@ from collections.abc import Iterable, Mapping
 from datetime import UTC, datetime, timedelta
 
 from trio_stomp.base.schema import PREFIX, Field
-from trio_stomp.spark._columns import KINDS
+from trio_stomp.spark._columns import DATE, IDX, KEYS, KINDS, PROGRESS, RAW, columns, schema_of
+
+__all__ = [
+    "DATE",
+    "IDX",
+    "KEYS",
+    "KINDS",
+    "PROGRESS",
+    "RAW",
+    "START",
+    "Row",
+    "columns",
+    "message",
+    "record",
+    "schema_of",
+]
 
 START = datetime(2026, 3, 14, 8, 0, tzinfo=UTC)
 EMPTY: dict[str, object] = {

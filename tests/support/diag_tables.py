@@ -2,19 +2,25 @@
 
 from typing import TYPE_CHECKING
 
-import pyarrow as pa
-
-from tests.support.diag_bodies import message
-from trio_stomp.spark._columns import KINDS, RAW, schema_of
+from tests.support.diag_bodies import KINDS, message
+from tests.support.lake import split_of
+from trio_stomp.spark._results import COMPARED, RESULTS, Results
 from trio_stomp.spark._tables import table_type
-from trio_stomp.spark.lake._records import split
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
 
+__all__ = ["COMPARED", "RESULTS", "Results", "no_rows", "process", "sent", "tables"]
+
+
+def no_rows() -> dict[str, list[dict[str, object]]]:
+    """Return each result without a row."""
+    return {name: [] for name in RESULTS}
+
+
 def tables(spark: "SparkSession", rows: list[dict[str, object]]) -> dict[str, "DataFrame"]:
-    parts = split(pa.Table.from_pylist(rows, schema_of(RAW)))
+    parts = split_of(rows)
     return {
         kind: spark.createDataFrame(parts.tables.get(kind, []), table_type(table))
         for kind, table in KINDS.items()

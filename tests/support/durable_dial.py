@@ -10,11 +10,11 @@ from trio.testing import MockClock
 
 from tests.support.fakes import MEMORY, Dial
 from tests.support.gated_store import GatedStore
+from tests.support.startup import make_server
 from trio_stomp import ServerHandle, Settings
 from trio_stomp.broker import Recovery
 from trio_stomp.server import Server
 from trio_stomp.startup import Security
-from trio_stomp.startup._serve import _assemble
 from trio_stomp.store import Store
 
 QUIET = {"diag_interval_s": 0.0, "websocket_ping_s": 0.0}
@@ -37,7 +37,7 @@ class DurableDial(Dial):
         if isinstance(clock, MockClock):
             clock.autojump_threshold = math.inf
         recovered = self.store.recover(lambda done, total: None)
-        server = _assemble(settings, security, handle, (self.store, recovered))
+        server = make_server(settings, security, handle, (self.store, recovered))
         Recovery(server.broker, recovered, self.store.read).run()
         server.diagnostics.begin()
         return server

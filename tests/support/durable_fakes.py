@@ -106,7 +106,7 @@ class DurableBench(Bench):
 def answered(core: DurableBench) -> None:
     """End the turn, and let the store answer until no work is left."""
     core.turn()
-    while core.turns or core.log.reads:
+    while core.broker.has_more or core.turns or core.log.reads:
         core.answers()
         core.loads()
 

@@ -7,7 +7,7 @@ understands what a foreign client would understand.
 import socket
 import struct
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
-from contextlib import AsyncExitStack, asynccontextmanager, suppress
+from contextlib import asynccontextmanager, suppress
 from functools import partial
 from itertools import pairwise
 from typing import Any, Protocol
@@ -33,6 +33,7 @@ from wsproto.events import (
     TextMessage,
 )
 
+from tests.support.startup import Embedding, address_of, make_server
 from tests.support.tls import authority
 from trio_stomp import ServerHandle, Settings
 from trio_stomp.broker import Broker, Delivery
@@ -40,8 +41,6 @@ from trio_stomp.cluster import Contact, Gate
 from trio_stomp.cluster.routing import Placement, Router, make_core
 from trio_stomp.server import Door, Entrance, InnerServer, Server, ServerLimits
 from trio_stomp.startup import Security
-from trio_stomp.startup._entrances import address_of, open_entrances
-from trio_stomp.startup._serve import Embedding, _assemble
 
 PATIENCE_S = 30.0
 """A client that waits longer for the broker has found a bug. Virtual time under a mock clock."""
@@ -478,7 +477,7 @@ class Dial:
     options: dict[str, object] = field(factory=dict)
     server: Server = field(init=False)
     handle: ServerHandle = field(init=False)
-    assemble: Callable[..., Server] = _assemble
+    assemble: Callable[..., Server] = make_server
     security: Security = field(init=False)
     listener: MemoryListener = field(factory=MemoryListener)
     ended: trio.Event = field(factory=trio.Event)
@@ -544,9 +543,7 @@ class Dial:
         settings = Settings.of(**self.options)
         self.security = Security(settings)
         self.security._open()  # not in a thread: a mock clock would not wait for that
-        async with AsyncExitStack() as unused:
-            entrances = await open_entrances(settings, self.security, listeners, unused)
-            unused.pop_all()
+        entrances = [Entrance(each, self.security.tls_way) for each in listeners]
         if self.transport == RELAYED:
             entrances, listeners = await self._relayed(entrances)
         self.handle = ServerHandle(tuple(address_of(listener) for listener in listeners))

@@ -5,9 +5,9 @@ from pathlib import Path
 
 import pyarrow as pa
 
-from tests.support.diag_bodies import Row
-from trio_stomp.spark._columns import RAW, schema_of
+from tests.support.diag_bodies import RAW, Row, schema_of
 from trio_stomp.spark.lake import Store, Writer, open_store
+from trio_stomp.spark.lake._records import Split, split
 
 STREAM = "/stream/DIAG"
 
@@ -15,6 +15,11 @@ STREAM = "/stream/DIAG"
 def batch(rows: Iterable[Row]) -> pa.RecordBatch:
     """Return messages as the source of Spark yields them."""
     return pa.RecordBatch.from_pylist(list(rows), schema_of(RAW))
+
+
+def split_of(rows: Iterable[Row]) -> Split:
+    """Return messages divided into the tables of their kinds, and the rest."""
+    return split(pa.Table.from_pylist(list(rows), schema_of(RAW)))
 
 
 def write(root: Path | str, rows: Iterable[Row], wanted: str = "") -> Writer:

@@ -13,10 +13,28 @@ from attrs import frozen
 from tests.support.core import head_bytes
 from tests.support.fakes import frame_bytes
 from trio_stomp import CloseReason
-from trio_stomp.broker.names._wildcards import MAX_WORDS
-from trio_stomp.broker.sending._temporary import MAX_TEMPORARY
 from trio_stomp.frames import FrameLimits
 from trio_stomp.protocol import ProtocolOptions
+
+# The limits without an option, as docs/reference/limits.md tells them. Tests reach these numbers:
+# who changes one in the code changes it here and in the document.
+MAX_COMMAND_BYTES = 32
+MAX_COMPOSITE = 64
+MAX_DEPTH = 32
+"""Levels of a selector."""
+MAX_DURABLES = 10_000
+MAX_GROUPS = 10_000
+MAX_PENDING = 10_000
+"""Events of one turn."""
+MAX_TEMPORARY = 1_000
+MAX_WORDS = 32
+"""Words of a wildcard."""
+MAX_BROWSES = MAX_PAGES = 16
+REFUSALS_AT_ONCE = 256
+CAPACITY = 256
+"""Batches in the inbox."""
+JOIN_BYTES = 256 * 1024
+"""Bytes of one write."""
 
 RECEIPT = "the last"
 TO_T = ("destination", "/t")
@@ -214,7 +232,8 @@ LIMITS = [
     fixed(words, "words of a wildcard", MAX_WORDS, "invalid-wildcard"),
     fixed(temporary, "temporary destinations", MAX_TEMPORARY, "too-many-temporary-destinations"),
     fixed(selector_bytes, "selector length", 4096, "invalid-selector"),
-    fixed(selector_depth, "selector depth", 32, "invalid-selector", CloseReason.PROTOCOL_ERROR),
+    fixed(selector_depth, "selector depth", MAX_DEPTH, "invalid-selector",
+          CloseReason.PROTOCOL_ERROR),
 ]  # fmt: skip
 
 

@@ -17,6 +17,9 @@ from trio_stomp.web.management.requests import (
     openapi,
 )
 
+OPERATIONS_AT_ONCE = 8
+"""Operations of one broker; further ones wait, and are then refused."""
+
 API = "/api/v1/"
 RULES = """
 [[rule]]

@@ -13,13 +13,12 @@ from attrs import define, evolve, field
 
 from tests.support.cluster import FakeLog, Memories
 from tests.support.fakes import Client, StreamPipe
+from tests.support.startup import Embedding, address_of, serve_one
 from trio_stomp import ServerHandle, Settings
 from trio_stomp.broker import DestinationPolicy
 from trio_stomp.cluster import Contact, Gate, InDoubt, LogEntry, ReplicatedStore
-from trio_stomp.cluster.routing import Forwarder, Placement, Router, make_core
+from trio_stomp.cluster.routing import Forwarder, Placement, Router, forwards_of, make_core
 from trio_stomp.server import Entrance, EventFeed, Server
-from trio_stomp.startup._entrances import address_of
-from trio_stomp.startup._serve import Embedding, serve_one
 
 PLACEMENT = Placement(3)
 A, B, C = (
@@ -117,11 +116,10 @@ class Owner:
         with life:
             async with trio.open_nursery() as tasks:
                 await tasks.start(serve_one, self.settings, None, self._embedding(listener))
-                broker = self.server.broker
+                forwards = forwards_of(self.server.broker)
+                assert forwards is not None
                 call_soon = self.server.dispatcher.call_soon
-                forwarder = Forwarder(
-                    self.number, PLACEMENT, self.gates, broker.forwards, call_soon
-                )
+                forwarder = Forwarder(self.number, PLACEMENT, self.gates, forwards, call_soon)
                 tasks.start_soon(forwarder.run)
                 task_status.started(contact)
 
@@ -149,7 +147,9 @@ class Owner:
     @property
     def forwards(self) -> int:
         """Return the number of SENDs that others do not have yet."""
-        return len(self.server.broker.forwards.waiting)
+        found = forwards_of(self.server.broker)
+        assert found is not None
+        return len(found.waiting)
 
     @property
     def asks(self) -> bool:

@@ -14,9 +14,10 @@ import pytest
 from _oracle.store_disk import Disk, filled
 from attrs import define, field
 
-from trio_stomp.store import Append, Files, Streamed
+from trio_stomp.store import Append, Streamed
+from trio_stomp.store.disk import Files
 from trio_stomp.store.streams import _segment as segment_module
-from trio_stomp.store.streams._log import StreamLog
+from trio_stomp.store.streams._log import StreamLog as StreamLog
 
 DIRECTORY = "/data/streams/x"
 NAME = "/topic/x"
@@ -161,9 +162,14 @@ def expected(*offsets: int) -> dict[int, bytes]:
 WHOLE = {"keeps_names": True, "keeps_data": True}
 
 
+def keep_extents_small(patch: pytest.MonkeyPatch, size: int) -> None:
+    """Have a segment index an extent for each ``size`` bytes."""
+    patch.setattr(segment_module, "EXTENT_BYTES", size)
+
+
 @pytest.fixture(autouse=True)
 def _small_extents(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(segment_module, "EXTENT_BYTES", 100)
+    keep_extents_small(monkeypatch, 100)
 
 
 @pytest.fixture

@@ -12,8 +12,6 @@ from cryptography import x509
 from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 
-from trio_stomp.transport.tls._revocation import certificate_keys
-
 NOW = datetime.now(UTC).replace(microsecond=0)
 DAY = timedelta(days=1)
 
@@ -76,8 +74,8 @@ class Employee:
         return x509.load_pem_x509_certificate(self.leaf.cert_chain_pems[0].bytes())
 
     @property
-    def keys(self) -> frozenset[str]:
-        return certificate_keys(self.certificate.public_bytes(serialization.Encoding.DER))
+    def der(self) -> bytes:
+        return self.certificate.public_bytes(serialization.Encoding.DER)
 
     def context(self) -> ssl.SSLContext:
         context = ssl.create_default_context(cafile=authority().file)

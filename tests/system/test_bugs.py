@@ -13,6 +13,7 @@ import trio
 
 from tests.support.fakes import Client, frame_bytes
 from tests.support.served import Served, served
+from tests.support.small_queues import hand_out_by
 from trio_stomp.base import BrokenInvariant
 from trio_stomp.broker import Broker
 from trio_stomp.broker.headers import (
@@ -22,11 +23,9 @@ from trio_stomp.broker.headers import (
     SUBSCRIBE_HEADERS,
 )
 from trio_stomp.broker.queues import Consumer
-from trio_stomp.broker.queues import _hand_out as queues
 
 Q, OTHER = "/queue/q", "/queue/other"
 SAVED = {"persistent": "true"}
-HAND_OUT = queues.hand_out
 
 
 async def page(made: Served, path: str) -> str:
@@ -48,16 +47,19 @@ async def bugs(made: Served) -> dict[str, int]:
 
 
 def fails_once(error: Exception) -> Callable[..., Any]:
-    """Return a hand-out that fails once, after it has taken messages out."""
+    """Return what makes a hand-out fail once, after it has taken messages out."""
     left = [error]
 
-    def hand_out(queue: Any, ready: Any, now: float, served: dict[Any, Any]) -> bool:
-        is_cut = HAND_OUT(queue, ready, now, served)
-        if left and served and queue.destination.name == Q:
-            raise left.pop()
-        return is_cut
+    def made_of(real: Any) -> Any:
+        def hand_out(queue: Any, ready: Any, now: float, served: dict[Any, Any]) -> bool:
+            is_cut: bool = real(queue, ready, now, served)
+            if left and served and queue.destination.name == Q:
+                raise left.pop()
+            return is_cut
 
-    return hand_out
+        return hand_out
+
+    return made_of
 
 
 async def filled(made: Served) -> None:
@@ -77,7 +79,7 @@ async def test_a_broken_invariant_stops_one_queue_and_loses_nothing(
     ack: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     broken = BrokenInvariant("queue-order", "message 7 is behind 8")
-    monkeypatch.setattr(queues, "hand_out", fails_once(broken))
+    hand_out_by(monkeypatch, fails_once(broken))
     async with served(data_dir=str(tmp_path)) as made:
         await filled(made)
         assert "200 OK" in await page(made, "/readyz")
@@ -106,7 +108,7 @@ async def test_a_broken_invariant_stops_one_queue_and_loses_nothing(
 async def test_another_bug_in_a_hand_out_gives_back_what_it_took(
     ack: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(queues, "hand_out", fails_once(KeyError("a bug")))
+    hand_out_by(monkeypatch, fails_once(KeyError("a bug")))
     async with served(data_dir=str(tmp_path)) as made:
         await filled(made)
         client = await made.connect({})

@@ -31,9 +31,7 @@ from tests.support.fakes import (
 )
 from tests.support.gated_store import GatedStore, eventually
 from trio_stomp import Settings, serve
-from trio_stomp.base import noop
 from trio_stomp.cli import parse
-from trio_stomp.startup._starting import Starting, open_store
 from trio_stomp.store import (
     JournalOptions,
     JournalStore,
@@ -651,10 +649,12 @@ async def test_a_start_that_takes_long_tells_how_far_it_is(
         put = Put("queue:/queue/q", id, b"destination:/queue/q\n", [bytes(2 << 20)])
         commit = store.append([Turn([put])], commit)
     store.close()
-    starting = Starting("journal", noop)
-    opened = await open_store(Settings.of(data_dir=str(tmp_path)), None, starting)
-    assert opened is not None
-    opened[0].close()
+    settings = Settings.of(**QUIET, data_dir=str(tmp_path))
+    async with trio.open_nursery() as nursery:
+        handle = await nursery.start(
+            lambda **kw: serve(settings, listeners=[MemoryListener()], **kw)
+        )
+        handle.stop()
     text = [line for line in caplog.messages if line.startswith("reading the journal: ")]
     assert text == [f"reading the journal: {done} of 4 MB" for done in (2, 4)][:lines]
 

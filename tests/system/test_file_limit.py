@@ -12,7 +12,6 @@ from pathlib import Path
 import pytest
 
 from tests.support.tool_fakes import PATIENCE_S, ROOT, environment, running
-from trio_stomp.server import _accepting
 from trio_stomp.server._accepting import most_files
 
 LIMIT = 120
@@ -89,4 +88,3 @@ def test_how_many_files_connections_may_have(
 ) -> None:
     monkeypatch.setattr("resource.getrlimit", lambda _: (limit, limit))
     assert most_files() == most
-    assert _accepting.LEAST_SPARE == 32

@@ -10,9 +10,13 @@ import trio
 from tests.support.fakes import Client, Received, until
 from tests.support.files import save
 from tests.support.partitions import AFTER, BEFORE, PLACEMENT, A, B, C, Partitions, partitions
+from trio_stomp import Settings
 from trio_stomp.broker import DestinationPolicy
 from trio_stomp.cluster.routing._forwarder import Lane
 from trio_stomp.cluster.routing._upstream import Upstream
+from trio_stomp.server import EventFeed
+from trio_stomp.startup._serve import Embedding, serve_one
+from trio_stomp.store import MemoryStore, Put, StoreError, Turn
 
 IN_IT = {"transaction": "t"}
 STORED = {"persistent": "true"}
@@ -145,6 +149,15 @@ async def test_the_next_coordinator_forwards_messages_that_the_last_one_confirme
         await here.replace(1)
         await settled(here)
         assert waiting(here) == [0, 1, 0]
+
+
+async def test_a_broker_without_partitions_does_not_start_with_messages_for_others() -> None:
+    store = MemoryStore()
+    store.recover(lambda _done, _total: None)
+    store.append([Turn([Put("forwards:", 1, b"destination:/queue/a\n", [b"x", b"y"])])], 0)
+    embedding = Embedding(EventFeed(), None, None, store=store)
+    with pytest.raises(StoreError, match="the store has 2 messages of transactions for other"):
+        await serve_one(Settings.of(port=0), None, embedding, trio.TASK_STATUS_IGNORED)
 
 
 async def test_a_composite_over_partitions_reaches_all_of_them() -> None:

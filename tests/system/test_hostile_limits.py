@@ -15,7 +15,16 @@ import pytest
 import trio
 
 from tests.support.core import head_bytes
-from tests.support.fakes import MEMORY, WS_MEMORY, frame_bytes, open_dial, until
+from tests.support.fakes import (
+    MEMORY,
+    TCP,
+    WS_MEMORY,
+    Client,
+    StreamPipe,
+    frame_bytes,
+    open_dial,
+    until,
+)
 from tests.support.hostile import (
     QUIET,
     endings,
@@ -26,24 +35,30 @@ from tests.support.hostile import (
     request,
     send_chunks,
 )
-from tests.support.limits import HEAD_CODES, LIMITS, RECEIPT, Limit, id_of
+from tests.support.limits import (
+    CAPACITY,
+    HEAD_CODES,
+    JOIN_BYTES,
+    LIMITS,
+    MAX_BROWSES,
+    MAX_COMMAND_BYTES,
+    MAX_COMPOSITE,
+    MAX_DEPTH,
+    MAX_DURABLES,
+    MAX_GROUPS,
+    MAX_PAGES,
+    MAX_PENDING,
+    MAX_TEMPORARY,
+    MAX_WORDS,
+    RECEIPT,
+    REFUSALS_AT_ONCE,
+    Limit,
+    id_of,
+)
 from trio_stomp.broker import DestinationPolicy
-from trio_stomp.broker.headers._dialect import MAX_COMPOSITE
-from trio_stomp.broker.names._wildcards import MAX_WORDS
-from trio_stomp.broker.queues._groups import MAX_GROUPS
-from trio_stomp.broker.routing._events import MAX_PENDING
 from trio_stomp.broker.selectors import SelectorCompiler
-from trio_stomp.broker.selectors._selector_terms import MAX_DEPTH
-from trio_stomp.broker.sending._temporary import MAX_TEMPORARY
-from trio_stomp.broker.topics._durables import MAX_DURABLES
 from trio_stomp.config import options
 from trio_stomp.frames import HeadCache
-from trio_stomp.frames._decoder import MAX_COMMAND_BYTES
-from trio_stomp.server import _accepting
-from trio_stomp.server._admission import REFUSALS_AT_ONCE
-from trio_stomp.server.io._inbox import _CAPACITY
-from trio_stomp.server.io._outbox import JOIN_BYTES
-from trio_stomp.transport import StreamWire, Wire
 
 TESTS = Path(__file__).parents[1]
 DOCUMENT = (TESTS.parent / "docs" / "reference" / "limits.md").read_text(encoding="utf-8")
@@ -147,11 +162,13 @@ def test_each_limit_without_an_option_is_as_documented() -> None:
         f"{MAX_TEMPORARY:,} temporary destinations of a connection",
         f"{MAX_COMPOSITE} parts of a composite destination",
         f"{MAX_GROUPS:,} message groups of a queue",
+        f"{MAX_BROWSES} browses that a connection is shown at once, and {MAX_PAGES} pages of the"
+        " store",
         f"{MAX_WORDS} words of a wildcard",
         f"{compiler.max_bytes // 1024} KiB, {compiler.max_words:,} words and {MAX_DEPTH} levels"
         " of a selector",
         f"a command has at most {MAX_COMMAND_BYTES} bytes",
-        f"{_CAPACITY} batches lie in the inbox at once",
+        f"{CAPACITY} batches lie in the inbox at once",
         f"{HeadCache().max_entries:,} parsed header blocks a version",
         f"one write is at most {JOIN_BYTES // 1024} KiB",
         f"{MAX_PENDING:,} events of one turn wait to be told",
@@ -212,12 +229,13 @@ async def test_the_limit_of_a_command(autojump_clock, step: int) -> None:
             await client.expect_error(code)
 
 
-@pytest.mark.parametrize(("parts", "code"), [(64, None), (65, "invalid-destination")])
+@pytest.mark.parametrize(
+    ("parts", "code"), [(MAX_COMPOSITE, None), (MAX_COMPOSITE + 1, "invalid-destination")]
+)
 @pytest.mark.parametrize("command", ["SEND", "SUBSCRIBE"])
 async def test_the_limit_of_a_composite(
     autojump_clock, command: str, parts: int, code: str | None
 ) -> None:
-    assert MAX_COMPOSITE == 64
     name = ",".join(f"/t/{number}" for number in range(parts))
     async with open_dial(**QUIET) as dial:
         client = await dial.connect()
@@ -325,26 +343,27 @@ async def test_the_limit_of_connections(autojump_clock, speech: str) -> None:
         assert await (await dial.connect()).fence() == []
 
 
-async def test_the_limit_of_one_address(autojump_clock, monkeypatch: pytest.MonkeyPatch) -> None:
-    hosts: list[str] = []
-
-    def far_wire(stream: trio.abc.Stream, _: object) -> Wire:
-        return StreamWire(f"{hosts.pop(0)}:{len(hosts)}", False, stream)
-
-    monkeypatch.setattr(_accepting, "wire_over", far_wire)
+async def test_the_limit_of_one_address() -> None:
+    """A proxy tells the addresses."""
     # A remote client could not connect without a login.
     options = {**QUIET, "anonymous": "always", "max_connections_per_address": 2}
-    async with open_dial(**options) as dial:
-        hosts += ["10.0.0.1", "10.0.0.1", "10.0.0.1", "10.0.0.2", "10.0.0.1"]
-        first = await dial.connect()
-        await dial.connect()
-        third = await dial.open()
+    async with open_dial(TCP, **options, proxy_addresses="127.0.0.1") as dial:
+
+        async def client_of(host: str) -> Client:
+            stream = await dial.stream()
+            await stream.send_all(f"PROXY TCP4 {host} 127.0.0.1 5 61613\r\n".encode())
+            return Client(StreamPipe(stream))
+
+        first, second = [await client_of("10.0.0.1") for _ in range(2)]
+        await first.connect()
+        await second.connect()
+        third = await client_of("10.0.0.1")
         await third.send("CONNECT")
         await third.expect_error("too-many-from-address")
-        await dial.connect()
+        await (await client_of("10.0.0.2")).connect()
         await first.disconnect()
         await until(lambda: len(dial.server.connections) == 2, 0.1)
-        await dial.connect()
+        await (await client_of("10.0.0.1")).connect()
         assert endings(dial) == {"too-many-from-address": 1, "client-disconnect": 1}
 
 

@@ -21,7 +21,7 @@ from tests.support.files import save
 from tests.support.logins import basic
 from tests.support.served import Served, served
 from tests.support.tls import Employee, authority, revocation_list
-from trio_stomp.broker.managing import _operation
+from trio_stomp.broker.managing import _task
 from trio_stomp.protocol import Opened
 from trio_stomp.security import PasscodeChecker
 from trio_stomp.server.io import Batch, Inbox
@@ -232,8 +232,7 @@ async def move(scene: Scene) -> None:
         await root.send("SEND", {"destination": SOURCE}, content)
     await root.fence()
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(_operation, "STEP_S", 0.0)
-        patch.setattr(_operation, "PIECE", 1)
+        patch.setattr(_task, "STEP_S", 0.0)
         patch.setattr(_stepwise, "PROGRESS_S", 0.0)
         stream = await scene.secure()
         head = f"POST /api/v1/move?queue={SOURCE}&to={TARGET} HTTP/1.1\r\nHost: 127.0.0.1\r\n"
@@ -331,8 +330,7 @@ async def test_an_operation_ends_with_the_token_that_it_came_with(tmp_path: Path
         text = jwt.encode(claims, secret("one"), "HS256")
         stream = await broker.stream()
         with pytest.MonkeyPatch.context() as patch:
-            patch.setattr(_operation, "STEP_S", 0.0)
-            patch.setattr(_operation, "PIECE", 1)
+            patch.setattr(_task, "STEP_S", 0.0)
             head = f"POST /api/v1/move?queue={SOURCE}&to={TARGET} HTTP/1.1\r\nHost: 127.0.0.1\r\n"
             await stream.send_all(f"{head}Authorization: Bearer {text}\r\n\r\n".encode())
             time.sleep(0.4)  # noqa: ASYNC251  # the broker, too, is late

@@ -1,9 +1,7 @@
 """Logins over sockets: many at once, and how long they hold."""
 
-import ssl
 import time
 from collections import Counter
-from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -14,7 +12,6 @@ from tests.support.files import save
 from tests.support.served import QUIET, Served, served
 from tests.support.tls import Employee, authority
 from trio_stomp.security import hash_passcode
-from trio_stomp.transport.tls._tls_context import make_server_context, validity
 
 FLEET = 300
 """More than may wait for a hash."""
@@ -82,25 +79,3 @@ async def test_a_session_ends_with_its_certificate(left_s: float) -> None:
                 with pytest.raises((trio.BrokenResourceError, AssertionError)):
                     await client.connect()
         client.abort()
-
-
-def test_a_resumed_session_has_the_end_of_its_certificate() -> None:
-    context = make_server_context(
-        authority().certificate, client_ca=authority().file, client_certificates="required"
-    )
-    alice = Employee.of("alice", authority().ca)
-    offers = alice.context()
-    offers.maximum_version = ssl.TLSVersion.TLSv1_2
-    session = None
-    for _ in range(2):
-        there, back = ssl.MemoryBIO(), ssl.MemoryBIO()
-        client = offers.wrap_bio(back, there, server_hostname="localhost", session=session)
-        server = context.wrap_bio(there, back, server_side=True)
-        for side in (client, server) * 4:
-            with suppress(ssl.SSLWantReadError):
-                side.do_handshake()
-        session = client.session
-    assert server.session_reused
-    der = server.getpeercert(binary_form=True)
-    assert der is not None
-    assert validity(der)[1] == alice.certificate.not_valid_after_utc.timestamp()

@@ -11,10 +11,9 @@ import trio
 from tests.support.fakes import MEMORY, Client, Dial, open_dial, until
 from tests.support.files import save
 from tests.support.logins import basic
-from tests.support.management import API, Interface, ask, description
+from tests.support.management import API, OPERATIONS_AT_ONCE, Interface, ask, description
 from tests.support.served import Served, served
 from tests.support.site import QUIET, add_all, empty_queues
-from trio_stomp.server.connection._web_share import OPERATIONS_AT_ONCE
 
 Q = "/queue/q"
 ALICE = basic("alice", "wonder-land")

@@ -21,6 +21,7 @@ from tests.support.management import (
     ALICE,
     API,
     GUEST,
+    OPERATIONS_AT_ONCE,
     RULES,
     USERS,
     VALUES,
@@ -32,7 +33,6 @@ from tests.support.management import (
 from tests.support.served import Served, served_with
 from trio_stomp.broker import DestinationPolicy
 from trio_stomp.server import Send
-from trio_stomp.server.connection._web_share import OPERATIONS_AT_ONCE
 from trio_stomp.web.management._overview import Reload
 
 MIB = 1024 * 1024

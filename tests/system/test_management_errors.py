@@ -14,7 +14,7 @@ from tests.support.files import save
 from tests.support.management import ALICE, API, GUEST, RULES, USERS, Interface, description
 from tests.support.served import Served, served, served_with
 from trio_stomp.broker import DestinationPolicy
-from trio_stomp.broker.forwarding import Forwards
+from trio_stomp.broker.sending import SendLater
 from trio_stomp.server.connection._web_share import WebShare
 from trio_stomp.store import StoreError
 from trio_stomp.store.journal import JournalStore
@@ -158,7 +158,7 @@ async def test_each_declared_code_is_answered(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     wrong: list[tuple[Case, str]] = []
-    monkeypatch.setattr(Forwards, "lacks", lambda _, name: name == APART)
+    monkeypatch.setattr(SendLater, "lacks", lambda _, name: name == APART)
 
     async def check(chosen: list[Case], broker: Served, *headers: tuple[str, str]) -> None:
         for each in chosen:

@@ -22,6 +22,7 @@ import attrs
 import pytest
 import trio
 
+from tests.support.commands import names, parser_of
 from tests.support.fakes import Client, Received
 from tests.support.management import VALUES, Interface, description, operations
 from tests.support.served import Served, served_with
@@ -37,7 +38,6 @@ from trio_stomp.broker.headers import (
 )
 from trio_stomp.broker.routing import read_policy
 from trio_stomp.broker.sending import SCHEDULED
-from trio_stomp.cli._main import names, parser_of
 from trio_stomp.config import OptionSpec, build, from_text, options
 from trio_stomp.frames import Head
 from trio_stomp.store import JournalStore, Put, SqlStore, Store, Turn

@@ -29,6 +29,7 @@ from tests.support.fakes import (
 )
 from tests.support.hostile import QUIET, connect_narrow
 from tests.support.hostile import dial as dial
+from tests.support.startup import make_server
 from trio_stomp import CloseReason, ServerHandle, Settings, serve
 from trio_stomp.broker import Broker, MemoryBudget, Setup, assemble
 from trio_stomp.broker import Client as BrokerClient
@@ -38,7 +39,6 @@ from trio_stomp.protocol import Codecs, Event
 from trio_stomp.security import Authenticator
 from trio_stomp.server import Entrance, Server
 from trio_stomp.startup import Security
-from trio_stomp.startup._serve import _assemble
 from trio_stomp.web import Site
 
 # --- in somebody's nursery ------------------------------------------------------------------------
@@ -301,7 +301,7 @@ def run_until(step: int, how: str) -> int:
         handle = ServerHandle(("in-memory",))
         options = {"ttl_ms": 60_000, "max_outbox_bytes": 150_000, "linger_s": 0.2}
         settings = Settings.of(**options, diag_interval_s=0.1)
-        server: Server = _assemble(settings, Security(settings), handle)
+        server: Server = make_server(settings, Security(settings), handle)
         base = trio.lowlevel.current_statistics().tasks_living
         ended = False
 
@@ -455,7 +455,7 @@ async def test_when_the_dispatcher_dies_everybody_is_let_go_at_once(autojump_clo
     listener = MemoryListener()
     handle = ServerHandle(("in-memory",))
     settings = Settings.of(**QUIET, max_input_queue_size=4)
-    server = _assemble(settings, Security(settings), handle)
+    server = make_server(settings, Security(settings), handle)
     before = 0.0
 
     async def flood_and_kill(nursery: trio.Nursery) -> None:

@@ -10,8 +10,8 @@ from attrs import define, evolve, field
 
 from tests.support.fakes import until
 from tests.support.partitions import A, B, Partitions, partitions
+from tests.support.startup import address_of
 from trio_stomp.cluster.routing import _link
-from trio_stomp.startup._entrances import address_of
 
 STORED = {"persistent": "true"}
 

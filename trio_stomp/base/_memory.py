@@ -227,21 +227,18 @@ class MemoryBudget:
         return (limit - used + own) * min(self.quota_percent, 100) // 100 - own
 
     @property
-    def tables_limit(self) -> int:
-        """Return the maximum bytes of names and subscriptions."""
-        return max(int(self.limit_bytes) // TABLES_SHARE, MIN_TABLES_BYTES)
-
-    @property
     def tables_room(self) -> int:
         """Return the maximum bytes that ``take_table`` would charge now."""
-        return self.tables_limit - self.tables_bytes
+        limit = max(int(self.limit_bytes) // TABLES_SHARE, MIN_TABLES_BYTES)
+        return limit - self.tables_bytes
 
     def tables_room_for(self, quota: Quota | None) -> int:
         """Return the maximum bytes that ``take_table`` would charge to a quota now."""
         room = self.tables_room
         if quota is None:
             return room
-        return min(room, self.left(quota.tables_bytes, self.tables_bytes, self.tables_limit))
+        limit = self.tables_bytes + room
+        return min(room, self.left(quota.tables_bytes, self.tables_bytes, limit))
 
     def take_table(self, size: int, quota: Quota | None = None) -> bool:
         """Charge ``size`` bytes of names and subscriptions.

@@ -29,7 +29,6 @@ from trio_stomp.broker.delivery import (
 )
 from trio_stomp.broker.durability import Log
 from trio_stomp.broker.explain import Explainer, Tracer
-from trio_stomp.broker.forwarding import Forwards
 from trio_stomp.broker.headers import Dialect, dialect, make_plan
 from trio_stomp.broker.managing import LeftManager, Manager, StreamManager
 from trio_stomp.broker.names import Kind
@@ -46,6 +45,7 @@ from trio_stomp.broker.selectors import SelectorCompiler
 from trio_stomp.broker.sending import (
     DueSender,
     Duplicates,
+    Later,
     LeftoverRequests,
     Publisher,
     QueueSender,
@@ -67,24 +67,12 @@ if TYPE_CHECKING:
     from trio_stomp.broker.rules import AccessRules
 
 
-def _all(_identity: "Identity") -> bool:
+def _always(*_: object) -> bool:
     return True
 
 
-@frozen
-class OtherPartitions:
-    """What the core of a partition knows of the others.
-
-    Args:
-      mark: Begins the ids and the names that it makes, so that the others make none of them.
-      is_elsewhere: Returns whether another partition has a destination.
-      is_copy: Returns whether another partition has a subscription with these destinations and
-        headers, too, and counts it. It also gets the grammar of wildcards, and the policies.
-    """
-
-    mark: str
-    is_elsewhere: Callable[[str], bool]
-    is_copy: Callable[[Sequence[str], Headers, str, PolicyBook], bool]
+def _alone(own: SendLater) -> Later:
+    return own
 
 
 @frozen(kw_only=True)
@@ -107,7 +95,10 @@ class Setup:
       is_known: Returns whether the credentials that proved an identity are still valid.
       warn: Logs a warning to the operator.
       trace: Writes a traced frame to the operator's log.
-      partition: The partition of a cluster that this core is; None = it has all destinations.
+      mark: Begins the ids and names that it makes, so that they are not those of other cores.
+      later: Returns the ``Later`` of the core, given that of a core that has all destinations.
+      counts: Returns whether figures of this core count a subscription, given its destinations and
+        the headers of the SUBSCRIBE.
     """
 
     policies: BrokerPolicies
@@ -121,11 +112,13 @@ class Setup:
     wall: WallTime = field(factory=WallTime)
     log: Log | None = None
     rules: "AccessRules | None" = None
-    exists: "Callable[[Identity], bool]" = _all
-    is_known: "Callable[[Identity], bool]" = _all
+    exists: "Callable[[Identity], bool]" = _always
+    is_known: "Callable[[Identity], bool]" = _always
     warn: Callable[[str], None] = noop
     trace: Callable[[str], None] = noop
-    partition: OtherPartitions | None = None
+    mark: str = ""
+    later: Callable[[SendLater], Later] = _alone
+    counts: Callable[[Sequence[str], Headers], bool] = _always
 
 
 def assemble(setup: Setup) -> Broker:
@@ -143,7 +136,7 @@ class _Assembly:
     """
 
     def __init__(self, setup: Setup) -> None:
-        policies, partition = setup.policies, setup.partition
+        policies = setup.policies
         self.setup = setup
         self.policies, self.memory, self.log, self.wall = (
             policies,
@@ -155,7 +148,7 @@ class _Assembly:
         self.dialect = setup.dialect
         if policies.wildcards == SEED:
             self.dialect = evolve(self.dialect, wildcards=SEED)
-        self.boot = setup.boot if partition is None else partition.mark + setup.boot
+        self.boot = setup.mark + setup.boot
         self.clients: dict[Client, None] = {}
         self.timers = Timers(self.wall)
         self.deferred = DeferredEvents(self.memory)
@@ -164,7 +157,7 @@ class _Assembly:
         self.stale = StaleQueue(policies, self.memory)
         self.names = MessageNames(self.boot, "" if self.log is None else self.log.named(self.boot))
         self.quotas = Quotas(lambda: self.clients)
-        self.selectors = SelectorCompiler()
+        self.selectors = SelectorCompiler(at_end=self.turns.at_end)
 
     # Destinations.
 
@@ -220,9 +213,9 @@ class _Assembly:
         )
 
     def _is_there(self, name: str) -> bool:
-        """Return whether a queue exists, perhaps in another broker, or a policy names it."""
-        if self.forwards.lacks(name):
-            return True  # that broker knows, and is asked before
+        """Return whether a queue exists, perhaps in another core, or a policy names it."""
+        if self.later.lacks(name):
+            return True  # that core knows, and is asked before
         destination = self.destinations.find(name)
         has_queue = destination is not None and destination.queue is not None
         return has_queue or self.queues.policies.names(name)
@@ -307,13 +300,14 @@ class _Assembly:
             fan_out=self.fan_out,
             acknowledger=self.acknowledger,
             authorizer=self.authorizer,
+            end_client=lambda client, now: self.leaving.leave(client, now),
             log=self.log,
             shares_durables=self.dialect.shares_durables,
         )
 
     @cached_property
     def temporary(self) -> Temporary:
-        mark = "" if self.setup.partition is None else self.setup.partition.mark
+        mark = self.setup.mark
         return Temporary(
             lambda client, private, public: self.subscriptions.expect_replies(
                 client, private, public
@@ -333,7 +327,7 @@ class _Assembly:
             stale=self.stale,
             fan_out=self.fan_out,
             bindings=self.bindings,
-            browses=Browses(self.timers),
+            browses=Browses(self.timers, self.turns),
             last_values=self.last_values,
         )
         return Subscriptions(
@@ -353,14 +347,8 @@ class _Assembly:
             boot=self.boot,
             streams=self.streams,
             log=self.log,
-            is_copy=None if self.setup.partition is None else self._is_copy,
+            counts=self.setup.counts,
         )
-
-    def _is_copy(self, names: Sequence[str], headers: Headers) -> bool:
-        """Return whether another partition counts a subscription."""
-        partition = self.setup.partition
-        book, grammar = self.queues.policies, self.dialect.wildcards
-        return partition is not None and partition.is_copy(names, headers, grammar, book)
 
     @cached_property
     def unsubscriber(self) -> Unsubscriber:
@@ -386,19 +374,15 @@ class _Assembly:
     # SEND.
 
     @cached_property
-    def forwards(self) -> Forwards:
-        partition = self.setup.partition
-        return Forwards(
+    def later(self) -> Later:
+        own = SendLater(
             self.dialect,
-            self.policies.max_destination_bytes,
-            memory=self.memory,
-            overflow=self.overflow,
-            wall=self.wall,
+            destinations=self.destinations,
+            duplicates=self.duplicates,
+            scheduler=self.scheduler,
             log=self.log,
-            turns=self.turns,
-            timers=self.timers,
-            is_elsewhere=None if partition is None else partition.is_elsewhere,
         )
+        return self.setup.later(own)
 
     @cached_property
     def to_topics(self) -> TopicSender:
@@ -417,13 +401,6 @@ class _Assembly:
 
     @cached_property
     def publisher(self) -> Publisher:
-        later = SendLater(
-            self.forwards,
-            destinations=self.destinations,
-            duplicates=self.duplicates,
-            scheduler=self.scheduler,
-            log=self.log,
-        )
         return Publisher(
             self.dialect,
             destinations=self.destinations,
@@ -434,9 +411,8 @@ class _Assembly:
             temporary=self.temporary,
             authorizer=self.authorizer,
             duplicates=self.duplicates,
-            forwards=self.forwards,
             turns=self.turns,
-            later=later,
+            later=self.later,
             log=self.log,
             wall=self.wall,
             warn=self.setup.warn,
@@ -454,7 +430,6 @@ class _Assembly:
             policies=self.policies,
             wall=self.wall,
             storage=self.storage,
-            turns=self.turns,
         )
 
     @cached_property
@@ -550,7 +525,6 @@ class _Assembly:
             queues=self.queues,
             acknowledger=self.acknowledger,
             overflow=self.overflow,
-            forwards=self.forwards,
             storage=self.storage,
             streams=self.streams,
             last_values=self.last_values,

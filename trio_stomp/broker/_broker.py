@@ -6,7 +6,7 @@ frames to clients. No call waits.
 
 from collections.abc import Callable, Sequence
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, cast
 
 from attrs import define, field
 
@@ -38,8 +38,7 @@ from trio_stomp.broker.delivery import (
 )
 from trio_stomp.broker.durability import Log
 from trio_stomp.broker.explain import Explainer, Monitor, Tracer
-from trio_stomp.broker.forwarding import Forwards
-from trio_stomp.broker.headers import Dialect, add_origin, error_frame, receipt_of
+from trio_stomp.broker.headers import NOTHING, Dialect, SendOutcome, add_origin, error_frame
 from trio_stomp.broker.managing import Manager
 from trio_stomp.broker.names import DIAG_STREAM, MONITOR, Kind
 from trio_stomp.broker.queues import (
@@ -51,7 +50,6 @@ from trio_stomp.broker.queues import (
     Storage,
 )
 from trio_stomp.broker.routing import (
-    BrokerEvent,
     BrokerEvents,
     Destinations,
     FanOut,
@@ -85,6 +83,8 @@ from trio_stomp.protocol import (
 )
 
 if TYPE_CHECKING:
+    from collections.abc import Generator
+
     from trio_stomp.broker.rules import AccessRules
     from trio_stomp.store import LeftOut
 
@@ -121,7 +121,6 @@ class Broker:
     queues: QueueBook
     acknowledger: Acknowledger
     overflow: Overflow
-    forwards: Forwards
     storage: Storage | None
     streams: Streams
     last_values: LastValues
@@ -167,7 +166,7 @@ class Broker:
           now: Seconds of the broker's clock.
         """
         self.event_history.now = now
-        if self.tracer.is_on:
+        if self.tracer.traces:
             self.tracer.received(client, events, now)
         if client.is_blocked:
             self.deferred.append(client, events, received_at)
@@ -258,25 +257,27 @@ class Broker:
         """
         self.event_history.now = now
         turns, overflow = self.turns, self.overflow
-        self.durability.go_on(now)
-        turns.catch_up(self, now, is_last=is_last)
-        turns.begin(PUMP_S)
-        self.queues.pump(now)
-        self._is_cut = False
-        # Repeat here: there may be no other turn if an auto consumer took everything.
-        while overflow.blocked and not self._is_cut and (ready := overflow.ready()):
-            for client in ready:
-                self.unblock(client, now)
+        try:
+            if self.log is not None and self.log.has_more:
+                self.durability.go_on(now)
+            if turns.waiting or turns.bug is not None:
+                turns.catch_up(self, now, is_last=is_last)
+            turns.begin(PUMP_S)
             self.queues.pump(now)
-            self._is_cut = turns.is_over()
-        while self.fan_out.slow:
-            self._settle_slow(now, records=True)
-            # Hand out their messages now: there may be no other turn.
-            self.queues.pump(now)
-        self.destinations.lent.end_turn()
-        self.subscriptions.selectors.end_turn()
-        self.subscriptions.initial_delivery.browses.end_turn()
-        self.duplicates.write()
+            self._is_cut = False
+            # Repeat here: there may be no other turn if an auto consumer took everything.
+            while overflow.blocked and not self._is_cut and (ready := overflow.ready()):
+                for client in ready:
+                    self.unblock(client, now)
+                self.queues.pump(now)
+                self._is_cut = turns.is_over()
+            while self.fan_out.slow:
+                self._settle_slow(now, records=True)
+                # Hand out their messages now: there may be no other turn.
+                self.queues.pump(now)
+        finally:
+            if turns.ends:
+                turns.end()
 
     @property
     def has_more(self) -> bool:
@@ -370,22 +371,35 @@ class Broker:
             self.turns.start(self.monitor.work(), now)
 
     def publish(
-        self, name: str, body: bytes, headers: Sequence[tuple[str, str]], now: float
+        self,
+        name: str,
+        body: bytes,
+        headers: Sequence[tuple[str, str]],
+        now: float,
+        stream: Stream | None = None,
     ) -> int:
         """Send a message to one of the broker's own topics. It is never parked.
+
+        Args:
+          name: The topic.
+          body: The body.
+          headers: The headers except the destination.
+          now: Seconds of the broker's clock.
+          stream: Also keeps it, unless the store is far behind.
 
         Returns:
           The number of copies that slow subscribers lost.
         """
         lost_before = self.fan_out.drops.slow_consumer
         destination = self.destinations.own(name)
+        head = Head("SEND", (("destination", name), *headers), len(body), name)
         if destination.subscribers:
-            pairs = (("destination", name), *headers)
-            head = Head("SEND", pairs, len(body), name)
             self.fan_out.to_all(Publication(destination, head, [body], now, NEVER))
             if self.fan_out.slow:
                 # No events: an event about a lost event would be lost again, in each turn.
                 self._settle_slow(now, records=False)
+        if stream is not None and (self.log is None or not self.log.is_full):
+            self.streams.append(stream, head, [body], now, is_urgent=False)
         return self.fan_out.drops.slow_consumer - lost_before
 
     def statistics(self) -> Statistics:
@@ -395,13 +409,12 @@ class Broker:
     # For operators, diagnostics and clusters.
 
     def lacks(self, destination: str) -> bool:
-        """Return whether another broker of the cluster has a destination."""
-        return self.forwards.lacks(destination)
+        """Return whether another core than this one has a destination."""
+        return self.publisher.later.lacks(destination)
 
     def counts(self, destinations: Sequence[str]) -> bool:
-        """Return whether a subscription to destinations is this broker's, of all that have it."""
-        is_copy = self.subscriptions.is_copy
-        return is_copy is None or not is_copy(destinations, ())
+        """Return whether this core counts a subscription, of all cores that have it."""
+        return self.subscriptions.counts(destinations, ())
 
     def use_wall(self, offset_s: float, now: float) -> None:
         """Apply a step of the wall clock to everything that begins or ends at a time of day.
@@ -428,14 +441,6 @@ class Broker:
         """Publish the event of an operator's operation, with its user."""
         self.manager.record(event, queue, user, detail)
 
-    def keep(
-        self, stream: Stream, name: str, body: bytes, headers: Sequence[tuple[str, str]], now: float
-    ) -> None:
-        """Append a message of the broker to a stream, unless the store is far behind."""
-        if self.log is None or not self.log.is_full:
-            head = Head("SEND", (("destination", name), *headers), len(body), name)
-            self.streams.append(stream, head, [body], now, is_urgent=False)
-
     def keep_events(self, max_bytes: int, max_age_s: float, window_bytes: int) -> Stream:
         """Keep events, even without subscribers, and return the stream of DIAG messages.
 
@@ -446,10 +451,6 @@ class Broker:
         """
         self.events.are_stored = True
         return self.streams.open(DIAG_STREAM, max_bytes, round(max_age_s * 1000), window_bytes)
-
-    def take_events(self) -> list[BrokerEvent]:
-        """Return the events since the last call."""
-        return self.events.take()
 
     def record_drop(self, reason: str, count: int, destination: str = "") -> None:
         """Record an event for messages that were dropped."""
@@ -497,9 +498,6 @@ class Broker:
         assert isinstance(run, FrameRun)
         publisher, count = self.publisher, len(run.bodies)
         answers: list[Work] = []
-        if publisher.forwards.is_elsewhere is not None and publisher.is_apart(client, run.head):
-            self._send_apart(client, events[index:], received_at, now)
-            return False
         try:
             if self.log is not None and self.log.refusal:
                 self.durability.check_accepts(self.log, run.head, client.quota)
@@ -513,7 +511,8 @@ class Broker:
         work: Work = iter(())
         is_done = True
         if answers:
-            work = _in_turn(answers, partial(self.receipts.of_run, client, run, taken, outcome))
+            answer = partial(self.receipts.of_run, client, run, taken)
+            work = _in_turn(answers, outcome, answer)
             is_done = self.turns.finishes(work)
         elif run.receipts:
             self.receipts.of_run(client, run, taken, outcome)
@@ -570,22 +569,6 @@ class Broker:
             (reason, forgotten), client.farewell = client.farewell, None
             self.forget(client, reason, now, forgotten)
 
-    def _send_apart(
-        self, client: Client, events: Sequence[Event], received_at: float, now: float
-    ) -> None:
-        """Do a SEND to several brokers of a cluster as a COMMIT, once earlier frames are stored."""
-        run, *following = events
-        assert isinstance(run, FrameRun)
-        whole = Committed([run], receipt_of(run))
-        if self.durability.must_wait(client, whole):
-            self.durability.hold(client, events, received_at)
-        else:
-            answers: list[Work] = []
-            outcome = self.committer.commit(client, whole, now, answers)
-            assert outcome is not None  # for it has an action
-            answer = partial(self.receipts.of_run, client, run, len(run.bodies), outcome)
-            self.wait_turn(client, _in_turn(answers, answer), following, received_at)
-
     # Other events.
 
     def _apply_rare(self, client: Client, event: Event, now: float) -> Work | None:
@@ -610,8 +593,8 @@ class Broker:
                 answers: list[Work] = []
                 outcome = self.committer.commit(client, event, now, answers)
                 if outcome is not None:
-                    answer = partial(self.receipts.of_commit, client, event, outcome)
-                    return _in_turn(answers, answer)
+                    answer = partial(self.receipts.of_commit, client, event)
+                    return _in_turn(answers, outcome, answer)
             case Disconnected(receipt):
                 if not self.durability.holds_leaving(client, event):
                     return self.sessions.leave(client, receipt, now)
@@ -643,8 +626,11 @@ class Broker:
                 self.leaving.leave(subscription.client, now)
 
 
-def _in_turn(answers: list[Work], then: Callable[[], None]) -> Work:
-    """Answer a client's requests to DIAG destinations, and then its SEND or COMMIT."""
+def _in_turn(
+    answers: list[Work], outcome: SendOutcome, then: Callable[[SendOutcome], None]
+) -> Work:
+    """Answer a client's requests to the broker, and then its SEND or COMMIT."""
     for rest in answers:
-        yield from rest
-    then()
+        found = yield from cast("Generator[None, None, SendOutcome | None]", rest)
+        outcome |= found or NOTHING
+    then(outcome)

@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING
 from attrs import define
 
 from trio_stomp.broker.names import Kind
-from trio_stomp.broker.queues import QueueBook, queue_of
+from trio_stomp.broker.queues import Queue, QueueBook
 from trio_stomp.broker.topics import Binding
 
 if TYPE_CHECKING:
@@ -49,9 +49,8 @@ class Configurator:
             destination.stream = (
                 self.streams.of_topic(destination.name, policy) if policy.stream else None
             )
-        queue = queue_of(destination)
-        if queue is not None:
-            queue.configure(policy)
+        if isinstance(destination.queue, Queue):
+            destination.queue.configure(policy)
 
     def configuring(self, destinations: "Destinations", bindings: "Bindings") -> "Work":
         """Apply policies to all existing destinations and bindings, in pieces."""

@@ -48,8 +48,6 @@ class SendOrder:
     publisher: Publisher
     host: SendOrderHost
     turns: Turns
-    _has_seen: bool = False
-    """Effects were already carried out in this turn."""
 
     def is_awaited(self, client: Client) -> bool:
         """Return whether any record of ``client`` is not stored yet."""
@@ -103,7 +101,6 @@ class SendOrder:
         assert self.log is not None
         for record, flaw in left_out:
             self.log.refuse(record, now, partial(self._end_losers, flaw))
-        self._has_seen = True
         self.turns.begin(SHARE_S)
         self.log.commit(number, now, self.turns.is_over)
         self._go_on(self.log, now)
@@ -114,15 +111,11 @@ class SendOrder:
         return self.log is not None and self.log.has_more
 
     def go_on(self, now: float) -> None:
-        """Begin a turn, and carry out more effects unless this turn already did."""
-        log, has_seen, self._has_seen = self.log, self._has_seen, False
-        if log is None:
-            return
-        if has_seen or not log.has_more:
-            return
+        """Carry out more effects of stored records."""
+        assert self.log is not None
         self.turns.begin(SHARE_S)
-        log.go_on(now, self.turns.is_over)
-        self._go_on(log, now)
+        self.log.go_on(now, self.turns.is_over)
+        self._go_on(self.log, now)
 
     def uncommitted(self, error: str, now: float) -> None:
         """Withdraw records that the store refused, and send an ERROR to their senders."""

@@ -2,13 +2,13 @@
 
 from bisect import bisect_right
 from collections.abc import Callable
+from functools import partial
 from typing import TYPE_CHECKING
 
 from attrs import define, field
 
 from trio_stomp.base import Identity, RemoteError
 from trio_stomp.broker.delivery import STEPS
-from trio_stomp.broker.forwarding import FORWARDS
 from trio_stomp.broker.headers import decode_head, split_owner
 from trio_stomp.broker.managing import DECLARED
 from trio_stomp.broker.managing import restore as restore_declared
@@ -17,13 +17,36 @@ from trio_stomp.broker.sending import SCHEDULED, SEEN, Progress, read_ids, read_
 from trio_stomp.broker.topics import PLACE as RETAINED
 from trio_stomp.broker.topics import PREFIX as DURABLE
 from trio_stomp.broker.topics import read_back
+from trio_stomp.store import StoreError
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from trio_stomp.broker._broker import Broker
     from trio_stomp.broker.queues import Queue
     from trio_stomp.store import Page, PlaceState, Recovered, Stored
 
 PAGE_BYTES = 1024 * 1024
+FORWARDS = "forwards:"
+"""The place in the store of messages for other partitions of a cluster."""
+
+
+def check_none(places: "Mapping[tuple[str, int], PlaceState]") -> None:
+    """Check that a store has no messages for other brokers, before a broker without others uses it.
+
+    Args:
+      places: The store's, by name and level.
+
+    Raises:
+      StoreError: It has: nobody would send them on.
+    """
+    count = sum(state.count for (place, _), state in places.items() if place == FORWARDS)
+    if count:
+        raise StoreError(
+            f"the store has {count} messages of transactions for other partitions of a cluster,"
+            " which a broker without partitions cannot send on: move the store into a new cluster"
+            " with partitions (trio-stomp cluster import --cluster-partitions N)"
+        )
 
 
 @define(eq=False, repr=False)
@@ -77,13 +100,13 @@ class Recovery:
             place,
             text=text,
             number=broker.subscriptions.next_number(),
-            host=broker.bindings,
+            enqueue=broker.bindings.enqueue,
             destinations=broker.destinations,
             queues=broker.queues,
             compile_selector=broker.subscriptions.selectors.compile,
             wildcards=broker.dialect.wildcards,
         )
-        binding.is_copy = not broker.counts([name for name, _ in binding.targets])
+        binding.is_counted = broker.counts([name for name, _ in binding.targets])
         broker.bindings.restore(binding)
 
     def _restore(
@@ -98,25 +121,12 @@ class Recovery:
                     f"{place}{run.ids[0]}",
                     lambda run=run: self._restore_schedule(run, progresses),  # type: ignore[misc]
                 )
-        elif place == FORWARDS:
-            for run in self._runs(place, level):
-                head, owner = split_owner(decode_head(run.head))
-                self.broker.forwards.restore(
-                    head,
-                    run.bodies,
-                    run.ids,
-                    owner=self._same(owner),
-                    quota=self.broker.quotas.left_by(owner),
-                )
         elif place.startswith(SEEN):
             self._restore_seen(place, level)
+        elif place not in queues and not place.startswith(QUEUE):
+            self.broker.publisher.later.restore(place, partial(self._runs, place, level))
         else:
-            queue = queues.get(place)
-            if queue is None:
-                name = place.removeprefix(QUEUE)
-                if name == place:
-                    raise ValueError("its parent record is missing")
-                queue = self.broker.queues.open(name)
+            queue = queues.get(place) or self.broker.queues.open(place.removeprefix(QUEUE))
             assert self.broker.storage is not None
             self.broker.storage.restore(queue, level, state, self.recovered.next_id - 1)
             queue.host.mark(queue)

@@ -1,19 +1,17 @@
 """The figures of a core, for diagnostics and pages. Nothing is counted or changed here."""
 
-from collections.abc import Iterator, Mapping
-from typing import TYPE_CHECKING, Protocol, TypeVar
+from collections.abc import Collection, Mapping
+from typing import TYPE_CHECKING
 
 from attrs import frozen
 
 from trio_stomp.broker.delivery import Client, Destination, Subscription
 from trio_stomp.broker.queues import queue_of
 from trio_stomp.broker.routing import Destinations, PolicyBook, Quotas
-from trio_stomp.broker.topics import Binding, ParkedDestination, StaleQueue
+from trio_stomp.broker.topics import Binding, Durables, ParkedDestination, StaleQueue
 
 if TYPE_CHECKING:
     from trio_stomp.broker._broker import Broker
-
-T_co = TypeVar("T_co", covariant=True)
 
 EXPIRED, OVERFLOW = "expired", "overflow"
 """Reasons of dead letters that are counted elsewhere too: as expired, and as dropped."""
@@ -62,14 +60,6 @@ class StaleFigures:
     dropped: int
 
 
-class Things(Protocol[T_co]):
-    """Things that can be counted, and gone through in pieces."""
-
-    def __len__(self) -> int: ...
-
-    def __iter__(self) -> Iterator[T_co]: ...
-
-
 @frozen(eq=False, repr=False)
 class Statistics:
     """The figures of a core at one moment, and what it holds from then on.
@@ -78,20 +68,19 @@ class Statistics:
       clients: Connected clients.
       past: The sums of the destinations that were forgotten.
       durables: Durable subscriptions, the oldest first.
-      subscriptions: Subscriptions that this broker counts: not those that another broker of the
-        cluster has, too, and counts.
+      subscriptions: Subscriptions that this core counts: not those that another core has, too, and
+        counts.
       copies: The others.
-      wildcards: Wildcard subscriptions that this broker counts.
+      wildcards: Wildcard subscriptions that this core counts.
       quota_refusals: ERRORs because a quota was full.
       refusals: All ERRORs to clients, by code.
-      forwards_waiting: SENDs whose messages other brokers do not have yet.
       lost_events: Events beyond the limit of one turn.
     """
 
-    clients: Things[Client]
-    destinations: Things[Destination]
+    clients: Collection[Client]
+    destinations: Destinations
     past: Destination
-    durables: Things[Binding]
+    durables: Durables
     subscriptions: int
     copies: int
     wildcards: int
@@ -99,23 +88,21 @@ class Statistics:
     stale: StaleFigures
     quota_refusals: int
     refusals: Mapping[str, int]
-    forwards_waiting: int
     lost_events: int
-    _table: Destinations
     _stale_queue: StaleQueue
     _quota_book: Quotas
     _policies: PolicyBook
 
     def find(self, name: str) -> Destination | None:
         """Return the destination of ``name``, if in use."""
-        return self._table.find(name)
+        return self.destinations.find(name)
 
     def some_subscribers(
         self, destination: Destination, start: int, stop: int
     ) -> list[Subscription | Binding]:
         """Return the subscribers of a destination from a position to another."""
         found: list[Subscription | Binding] = []
-        for each in self._table.some_recipients(destination, start, stop):
+        for each in self.destinations.some_recipients(destination, start, stop):
             if isinstance(each, Binding) and not each.durable:
                 found += [consumer.subscription for consumer in each.queue.consumers]
             else:
@@ -123,7 +110,7 @@ class Statistics:
                 found.append(each)
         queue = queue_of(destination)
         if queue is not None:
-            behind = self._table.recipients_count(destination)
+            behind = self.destinations.recipients_count(destination)
             consumers = queue.consumers[max(0, start - behind) : max(0, stop - behind)]
             found += [consumer.subscription for consumer in consumers]
         return found
@@ -146,7 +133,7 @@ class Statistics:
 
     def figures(self, destination: Destination) -> DestinationFigures:
         """Return the figures of a destination that are counted elsewhere."""
-        table = self._table
+        table = self.destinations
         # Only the one in use is up to date with wildcard subscriptions.
         current = table.find(destination.name) or destination
         queue, subscribers = queue_of(current), table.recipients_count(current)
@@ -164,9 +151,9 @@ def statistics(broker: "Broker") -> Statistics:
         destinations=broker.destinations,
         past=broker.destinations.past,
         durables=broker.bindings.durables,
-        subscriptions=len(broker.subscriptions) - broker.subscriptions.copies,
-        copies=broker.subscriptions.copies,
-        wildcards=broker.destinations.wildcards,
+        subscriptions=broker.subscriptions.counted,
+        copies=len(broker.subscriptions) - broker.subscriptions.counted,
+        wildcards=broker.destinations.counted,
         messages=_messages(broker),
         stale=StaleFigures(
             destinations=stale.destinations(),
@@ -180,9 +167,7 @@ def statistics(broker: "Broker") -> Statistics:
         ),
         quota_refusals=broker.quotas.refused,
         refusals=dict(broker.quotas.refusals),
-        forwards_waiting=len(broker.forwards.waiting),
         lost_events=broker.events.lost,
-        table=broker.destinations,
         stale_queue=broker.stale,
         quota_book=broker.quotas,
         policies=broker.queues.policies,

@@ -34,10 +34,7 @@ from trio_stomp.cluster._snapshot import Snapshot as Snapshot
 from trio_stomp.cluster._snapshot import newest as newest
 from trio_stomp.cluster._snapshot import write_snapshot as write_snapshot
 from trio_stomp.cluster._vacate import vacate as vacate
-from trio_stomp.cluster.leases import Claim as Claim
 from trio_stomp.cluster.leases import Followers as Followers
 from trio_stomp.cluster.leases import Lease as Lease
-from trio_stomp.cluster.leases import LeaseKeeper as LeaseKeeper
 from trio_stomp.cluster.leases import LeaseOptions as LeaseOptions
-from trio_stomp.cluster.leases import keep_leases as keep_leases
 from trio_stomp.cluster.leases import lease_time as lease_time

@@ -3,17 +3,19 @@
 import logging
 from collections.abc import Awaitable, Callable, Iterator, Sequence
 from contextlib import contextmanager
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
 import trio
 from attrs import define, field
 
 from trio_stomp.base import CloseReason, OptionError, RemoteError, is_loopback
-from trio_stomp.broker import Guest
 from trio_stomp.cluster._dial import Contact, Dialer
 from trio_stomp.frames import ERROR, V1_2, encode_frame
 from trio_stomp.protocol import Event
 from trio_stomp.transport import Relayed, Wire, WireStream, encode_response, relay_header
+
+if TYPE_CHECKING:
+    from trio_stomp.cluster.routing import LocalLink
 
 logger = logging.getLogger("trio_stomp")
 
@@ -54,7 +56,7 @@ class Owner(Protocol):
 
     ended: trio.Event
 
-    def open(self, guest: Guest) -> Session:
+    def open(self, guest: "LocalLink") -> Session:
         """Return a new client."""
 
 

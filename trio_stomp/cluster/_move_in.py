@@ -6,7 +6,7 @@ from functools import partial
 import trio
 
 from trio_stomp.base import OptionError
-from trio_stomp.broker.forwarding import check_none
+from trio_stomp.broker import check_none
 from trio_stomp.cluster._engine import ClusterNames, open_log
 from trio_stomp.cluster._entries import end_entry, epoch_entry
 from trio_stomp.cluster._snapshot import without_ours, write_state

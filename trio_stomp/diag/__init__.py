@@ -7,12 +7,6 @@ subscribers.
 Does not handle: stompica's requests (the broker answers those), storing messages, web pages.
 """
 
-from trio_stomp.base import PAGE as PAGE
-from trio_stomp.base import PREFIX as PREFIX
-from trio_stomp.base import SCHEMA_VERSION as SCHEMA_VERSION
-from trio_stomp.base import TABLES as TABLES
-from trio_stomp.base import Field as Field
-from trio_stomp.base import Table as Table
 from trio_stomp.diag._figures import Figures as Figures
 from trio_stomp.diag._figures import Present as Present
 from trio_stomp.diag._options import DiagOptions as DiagOptions

@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
-from attrs import asdict, frozen
+from attrs import frozen
 
 from trio_stomp.base import CloseReason
 from trio_stomp.broker import (
@@ -21,7 +21,6 @@ from trio_stomp.broker import (
 from trio_stomp.diag._stream import Record, timestamp
 
 if TYPE_CHECKING:
-    from trio_stomp.broker import BrokerEvent
     from trio_stomp.server import Connection, Server
 
 INPUT = "input"
@@ -322,8 +321,3 @@ def stale_record(statistics: Statistics, census: Census) -> Record:
         "expired_total": stale.expired,
         "dropped_total": stale.dropped,
     }
-
-
-def event_record(event: "BrokerEvent") -> Record:
-    """Return the fields of the table ``event``."""
-    return asdict(event)

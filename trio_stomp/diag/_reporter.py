@@ -9,7 +9,7 @@ from itertools import islice
 from typing import TypeVar
 
 import trio
-from attrs import define, field
+from attrs import asdict, define, field
 
 from trio_stomp.base import LOOKS, RECORDS, Greatest, Table, greatest, slices
 from trio_stomp.base import schema as _schema
@@ -24,7 +24,6 @@ from trio_stomp.diag._records import (
     buffers_record,
     connection_record,
     destination_record,
-    event_record,
     latency_record,
     queue_record,
     stages,
@@ -120,7 +119,7 @@ class Reporter:
         """Publish the events of this turn, and do the next slice of a long list."""
         if not self._events:
             # Only when empty, so that the broker's limit bounds events: it counts the excess.
-            self._events.extend(self.server.broker.take_events())
+            self._events.extend(self.server.broker.events.take())
         if not (self._events or self._jobs):
             return
         try:
@@ -313,12 +312,13 @@ class Reporter:
             yield
 
     def _publish_events(self, now: float) -> None:
-        events = self._events
+        events, broker = self._events, self.server.broker
         ts = timestamp(self.wall())
         for _ in range(min(len(events), MAX_TURN_EVENTS)):
             event = events.popleft()
             if self._has_subscribers(_schema.EVENT.topic + event.name):
-                self._publish(_schema.EVENT, event_record(event), ts, now, interval_s=0.0)
+                record = asdict(event)
+                self.stream.publish(broker, _schema.EVENT, record, ts=ts, interval_s=0.0, now=now)
 
     def _has_subscribers(self, topic: str) -> bool:
         return self.stream.log is not None or self.server.broker.has_subscribers(topic)
@@ -329,10 +329,10 @@ class Reporter:
         record: Record,
         ts: str,
         now: float,
-        *,
-        interval_s: float | None = None,
         items: Sequence[str] | None = None,
     ) -> None:
-        interval = self.interval_s if interval_s is None else interval_s
-        broker = self.server.broker
-        self.stream.publish(broker, table, record, ts=ts, interval_s=interval, now=now, items=items)
+        """Publish figures of the last interval."""
+        broker, interval_s = self.server.broker, self.interval_s
+        self.stream.publish(
+            broker, table, record, ts=ts, interval_s=interval_s, now=now, items=items
+        )

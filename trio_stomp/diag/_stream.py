@@ -111,6 +111,4 @@ class DiagStream:
         if topic.endswith("/"):
             topic += str(record["name"])
         self.count += 1
-        self.lost += broker.publish(topic, body, headers, now)
-        if self.log is not None:
-            broker.keep(self.log, topic, body, headers, now)
+        self.lost += broker.publish(topic, body, headers, now, self.log)

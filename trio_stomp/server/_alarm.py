@@ -16,20 +16,19 @@ class Alarm:
     """
 
     ring: Callable[[], Awaitable[None]]
-    _due: float = math.inf
+    due: float = math.inf
+    """When it rings, in seconds of Trio's clock; ``math.inf`` = never."""
     _scope: trio.CancelScope = field(factory=trio.CancelScope)
 
     def set(self, due: float) -> None:
-        """Ring at ``due``, in seconds of the broker's clock, or not at all for ``math.inf``."""
-        if due != self._due:
-            self._due = due
-            self._scope.deadline = due
+        """Ring at ``due`` only."""
+        self.due = self._scope.deadline = due
 
     async def run(self) -> None:
         """Ring until cancelled. Checkpoint: always."""
         while True:
-            with trio.CancelScope(deadline=self._due) as self._scope:
+            with trio.CancelScope(deadline=self.due) as self._scope:
                 await trio.sleep_forever()
-            if trio.current_time() >= self._due:
-                self._due = math.inf
+            if trio.current_time() >= self.due:
+                self.due = math.inf
                 await self.ring()

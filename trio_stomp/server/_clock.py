@@ -24,7 +24,7 @@ class Clock:
     """A clock of elapsed time: Trio's, corrected by suspensions.
 
     Args:
-      wall: The time of day by this clock; the core changes it when ``read`` reports a step.
+      wall: The time of day by this clock; the core changes it when ``follow`` returns a step.
       elapsed: Seconds since an arbitrary moment, suspensions included.
       running: Seconds since an arbitrary moment, suspensions excluded.
       day: The time of day, in seconds since 1970.
@@ -52,30 +52,27 @@ class Clock:
         """Return the time of day, in seconds since 1970."""
         return self.now() + self.wall.offset_s
 
-    @property
-    def is_off(self) -> bool:
-        """Return whether the machine slept, or the wall clock was set, since the last ``read``."""
-        slept_s, step_s = self._differences(self.elapsed())
-        return slept_s > TOLERANCE_S or abs(step_s) > TOLERANCE_S
+    def look(self) -> tuple[float, float] | None:
+        """Compare the clocks of the system.
 
-    def read(self) -> float | None:
-        """Return the new ``wall.offset_s`` if the wall clock was set, or None.
-
-        Time that the machine slept counts from now on.
+        Returns:
+          How long the machine slept, and by how much its wall clock was set, since the last
+          ``follow``, both in seconds; None = neither.
         """
         at = self.elapsed()
-        slept_s, step_s = self._differences(at)
+        slept_s = at - self.running() - self._asleep_s - self.slept_s
+        step_s = self.day() - at - self._set_s
         if slept_s <= TOLERANCE_S and -TOLERANCE_S <= step_s <= TOLERANCE_S:
             return None
         if self.elapsed() - at > TOLERANCE_S / 2:
-            return None  # the process was delayed between the readings: try again next time
+            return None  # the process was delayed between the readings: look again next time
+        return slept_s, step_s
+
+    def follow(self, slept_s: float, step_s: float) -> float | None:
+        """Count what ``look`` has found, and return the new ``wall.offset_s`` if it changed."""
         if slept_s > TOLERANCE_S:
             self.slept_s += slept_s
         if abs(step_s) <= TOLERANCE_S:
             return None
         self._set_s += step_s
         return self.wall.offset_s + step_s
-
-    def _differences(self, at: float) -> tuple[float, float]:
-        """Return the additional sleep of the machine, and the step of the wall clock."""
-        return at - self.running() - self._asleep_s - self.slept_s, self.day() - at - self._set_s

@@ -1,6 +1,7 @@
 """The one task that changes the core. It waits for input, and never for a client."""
 
 import logging
+import math
 from collections import deque
 from collections.abc import Callable, Sequence
 from contextlib import suppress
@@ -25,8 +26,8 @@ from trio_stomp.server.io import (
     Control,
     Inbox,
     Item,
-    Outbox,
     OutboxShared,
+    Output,
     shape_of,
 )
 
@@ -116,7 +117,7 @@ class Dispatcher:
     _calls: deque[Callable[[float], None]] = field(factory=deque)
     _cut: int = 0
     """The number of last turns that were too short for all input."""
-    _behind: list[Outbox] = field(factory=list)
+    _behind: list[Output] = field(factory=list)
     """Outboxes whose output goes on in this turn, in order."""
 
     def resume(self, client: Client) -> None:
@@ -190,15 +191,15 @@ class Dispatcher:
     def _turn(self, item: Item) -> None:
         """Apply ``item`` and as much further input as fits a turn, then publish."""
         frames, is_last = 0, False
-        offset_s = self.clock.read()
+        differences = self.clock.look()
+        if differences is not None:
+            self._follow(*differences)
         began = now = self.clock.now()
-        if offset_s is not None:
-            self._follow(offset_s, now)
         while True:
             frames += self._apply(item, now)
             before, now = now, self.clock.now()
             if type(item) is Batch:
-                item.source.finish(item, now - before)
+                item.finish(item.size, item.expected_s, item.decode_s + now - before)
             if frames >= MAX_TURN_FRAMES or now - began >= TURN_S:
                 break
             try:
@@ -213,18 +214,21 @@ class Dispatcher:
         self.turns += 1
         self.turn_times.observe(self.clock.now() - began, 1)
 
-    def _follow(self, offset_s: float, now: float) -> None:
-        """Follow a new setting of the wall clock."""
-        step_s = offset_s - self.clock.wall.offset_s
+    def _follow(self, slept_s: float, step_s: float) -> None:
+        """Follow a new setting of the wall clock, and count the time that the machine slept."""
+        offset_s = self.clock.follow(slept_s, step_s)
+        if offset_s is None:
+            return
         logger.warning(
             "the wall clock was set by %+.3f s: schedules and expiry times follow it", step_s
         )
-        self._guarded(self.broker.use_wall, offset_s, now)
+        self._guarded(self.broker.use_wall, offset_s, self.clock.now())
 
     def _end_turn(self, now: float) -> None:
         for _ in range(len(self._calls)):
             self._guarded(self._calls.popleft(), now)
-        self.outboxes.feed()
+        if self.outboxes.starved:
+            self.outboxes.feed()
         for _ in range(len(self._resumed)):
             self._guarded(self.core.writable, self._resumed.popleft(), now)
         if self.broker.turns.waiting:
@@ -235,7 +239,9 @@ class Dispatcher:
         self._guarded(self.end_turn, now)
         if self.committer is not None:
             self._submit_records(self.committer)
-        self.alarm.set(self.broker.timers.next_due - self.clock.slept_s)
+        due = self.broker.timers.next_due - self.clock.slept_s
+        if due != self.alarm.due:
+            self.alarm.set(due)
         self._publish(now)
 
     def _publish(self, now: float) -> None:
@@ -246,14 +252,15 @@ class Dispatcher:
             self._behind = []
             # New output goes first, but that of earlier turns goes on in any case.
             dirty = [*behind[:SENT_AT_ONCE], *dirty, *behind[SENT_AT_ONCE:]]
-        sent_at, ends_at = now - self.clock.slept_s, self.clock.now() + OUTPUT_S
+        sent_at, ends_at = now - self.clock.slept_s, math.inf
+        if len(dirty) > SENT_AT_ONCE:
+            ends_at = self.clock.now() + OUTPUT_S
         for index, outbox in enumerate(dirty, 1):
             try:
                 outbox.publish(sent_at)
             except Exception:
-                self._note(CONNECTION, "%s: a bug in the broker ends this", outbox.wire.remote)
-                outbox.break_off()
-                outbox.on_close(CloseReason.INTERNAL_ERROR)
+                self._note(CONNECTION, "%s: a bug in the broker ends this", outbox.remote)
+                outbox.lose(CloseReason.INTERNAL_ERROR)
             if index % SENT_AT_ONCE == 0 and self.clock.now() >= ends_at:
                 self._behind = dirty[index:]
                 return
@@ -278,7 +285,7 @@ class Dispatcher:
                 self.core.apply(source.client, item.events, received_at, now)
             except Exception as bug:
                 text = "%s: a bug in the broker ends this, after %s"
-                self._note(CONNECTION, text, source.wire.remote, shape_of(item.events))
+                self._note(CONNECTION, text, source.client.remote, shape_of(item.events))
                 source.end(internal_error(bug))
             if self.outboxes.strained != strained:
                 source.throttle_next_read()

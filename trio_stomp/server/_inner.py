@@ -6,101 +6,139 @@ client's connection to the router.
 """
 
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol, cast
 
 import trio
 from attrs import define, field
 
 from trio_stomp.base import CloseReason, RemoteError
-from trio_stomp.broker import Client, Consumer, Delivery, Guest
+from trio_stomp.broker import Client, Consumer, Delivery
+from trio_stomp.broker import Outbox as AnyOutbox
 from trio_stomp.frames import FrameRun
 from trio_stomp.protocol import Acked, Event
-from trio_stomp.server.io import Batch, ConnectionEnd, Outbox, OutboxShared
+from trio_stomp.server.io import Batch, ConnectionEnd, OutboxShared, Output
 
 if TYPE_CHECKING:
     from trio_stomp.server._server import Server
-    from trio_stomp.transport import Wire
 
 
-class InnerOutbox(Outbox):
+class Guest(Protocol):
+    """The router's side of such a client. Its methods are called in turns of the broker."""
+
+    @property
+    def client(self) -> Client:
+        """Return the client of the router."""
+
+    @property
+    def outbox(self) -> AnyOutbox:
+        """Return the outbox of the client's connection, which may have ended."""
+
+    @property
+    def is_noted(self) -> bool:
+        """Return whether it wants to see each MESSAGE."""
+
+    def take(self, frame: bytes) -> None:
+        """Take a frame that is no MESSAGE."""
+
+    def note(self, message: bytes) -> None:
+        """See a MESSAGE that was staged."""
+
+    def pause(self, *, paused: bool) -> None:
+        """Read no more from the client, or go on."""
+
+    def close(self) -> None:
+        """Take note that the broker has ended the session."""
+
+
+@define(eq=False, repr=False)
+class InnerOutbox:
     """The output of a broker to such a client, which goes to the outbox of its connection.
 
-    Args:
-      server: The server of the broker.
-      real: The outbox of the connection.
-      guest: The client.
+    Implements ``io.Output``.
 
-    Attributes:
+    Args:
+      shared: What the outboxes of the broker share.
+      real: The outbox of the connection.
+      guest: The client, until it uses this broker no more.
       on_unsent: Gives messages back to the broker that expired before they were written.
-      is_left: The client uses this broker no more.
     """
 
-    def __init__(self, server: "Server", real: Outbox, guest: Guest) -> None:
-        super().__init__(
-            server.outboxes,
-            wire=real.wire,
-            on_blocked=real.on_blocked,
-            on_close=real.on_close,
-            on_room=real.on_room,
-        )
-        self.guest = guest
-        self.real = real
-        self.on_unsent: Callable[[Delivery], None] = server.on_unsent
-        self.is_left = False
-        self._is_dirty = False
+    shared: OutboxShared
+    real: Output
+    guest: Guest | None
+    on_unsent: Callable[[Delivery], None]
+    owner: None = None
+    """Its traffic is that of the connection to the router."""
+    _is_dirty: bool = False
 
     def stage(self, prefix: bytes, delivery: Delivery) -> bool:
         """Implement ``Outbox.stage``."""
-        if self.is_left:
+        guest = self.guest
+        if guest is None:
             return True
         if not self.real.stage(prefix, delivery):
             return False
-        if self.guest.is_noted:
+        if guest.is_noted:
             for tail in delivery.tails[1:]:
-                self.guest.note(prefix + tail)
+                guest.note(prefix + tail)
         self._mark()
         return True
 
     def stage_frame(self, frame: bytes) -> None:
         """Implement ``Outbox.stage_frame``."""
-        if not self.is_left:
+        if self.guest is not None:
             self.guest.take(frame)
             self._mark()
+
+    def drop_oldest(self, size: int) -> int:
+        """Implement ``Outbox.drop_oldest``."""
+        self._mark()
+        return 0 if self.guest is None else self.real.drop_oldest(size)
+
+    def discard(self) -> int:
+        """Implement ``Outbox.discard``."""
+        self._mark()
+        return 0 if self.guest is None else self.real.discard()
+
+    def has_room(self) -> bool:
+        """Implement ``Outbox.has_room``."""
+        return self.guest is not None and self.real.has_room()
+
+    def pause_reading(self, *, paused: bool) -> None:
+        """Implement ``Outbox.pause_reading``."""
+        if self.guest is not None:
+            self.guest.pause(paused=paused)
+
+    def close(self, _reason: CloseReason) -> None:
+        """Implement ``Outbox.close``."""
+        guest, self.guest = self.guest, None
+        if guest is not None:
+            guest.close()
 
     def _mark(self) -> None:
         if not self._is_dirty:
             self._is_dirty = True
             self.shared.dirty.append(self)
 
-    def drop_oldest(self, size: int) -> int:
-        """Implement ``Outbox.drop_oldest``."""
-        self._mark()
-        return 0 if self.is_left else self.real.drop_oldest(size)
-
-    def discard(self) -> int:
-        """Implement ``Outbox.discard``."""
-        self._mark()
-        return 0 if self.is_left else self.real.discard()
-
-    def has_room(self) -> bool:
-        """Implement ``Outbox.has_room``."""
-        return not self.is_left and self.real.has_room()
-
-    def pause_reading(self, *, paused: bool) -> None:
-        """Implement ``Outbox.pause_reading``."""
-        if not self.is_left:
-            self.guest.pause(paused=paused)
-
-    def close(self, _reason: CloseReason) -> None:
-        """Implement ``Outbox.close``."""
-        if not self.is_left:
-            self.is_left = True
-            self.guest.close()
+    @property
+    def remote(self) -> str:
+        """Implement ``Output.remote``."""
+        return self.real.remote
 
     def publish(self, now: float) -> None:
-        """Implement ``Outbox.publish``: send with what else the connection has."""
+        """Implement ``Output.publish``: send with what else the connection has."""
         self._is_dirty = False
         self.real.publish(now)
+        if self.guest is None:
+            self.forget()
+
+    def lose(self, reason: CloseReason) -> None:
+        """Implement ``Output.lose``."""
+        self.real.lose(reason)
+
+    def forget(self) -> None:
+        """Leave nothing behind where the broker counts traffic."""
+        self.shared.touched.discard(self)
 
 
 @define(eq=False, repr=False)
@@ -114,19 +152,14 @@ class InnerClient:
     @classmethod
     def of(cls, server: "Server", guest: Guest) -> "InnerClient":
         """Return a new client of a running server."""
-        real = guest.outbox
-        assert isinstance(real, Outbox)
-        outbox = InnerOutbox(server, real, guest)
+        # The router's clients have no others.
+        real = cast("Output", guest.outbox)
+        outbox = InnerOutbox(server.outboxes, real, guest, server.on_unsent)
         server.accepted += 1
         router = guest.client
         client = Client(router.session_id, outbox, router.remote, router.transport)
         client.network = router.network
         return cls(server, client, outbox)
-
-    @property
-    def wire(self) -> "Wire":
-        """Implement ``Source.wire``."""
-        return self.outbox.wire
 
     def end(self, error: RemoteError) -> None:
         """Implement ``Source.end``."""
@@ -135,11 +168,9 @@ class InnerClient:
     def throttle_next_read(self) -> None:
         """Implement ``Source.throttle_next_read``: the router's connection is throttled."""
 
-    def finish(self, batch: Batch, apply_s: float) -> None:
-        """Implement ``Source.finish``: the router's connection waited for its turn."""
-
     def release(self) -> None:
         """Implement ``Source.release``."""
+        self.outbox.forget()
 
     # The router's side.
 
@@ -161,6 +192,7 @@ class InnerClient:
         await self.server.inbox.put_batch(self._batch(events, size))
 
     def _batch(self, events: Sequence[Event], size: int) -> Batch:
+        # Nobody hears what it costs: the router's connection has waited for its turn.
         return Batch(self, events, sum(map(_frames, events)), size, trio.current_time())
 
     def resume(self) -> None:
@@ -172,7 +204,7 @@ class InnerClient:
 
         Raises: as ``offer``.
         """
-        self.outbox.is_left = True
+        self.outbox.guest = None
         await self.server.inbox.put(ConnectionEnd(self, reason))
 
 

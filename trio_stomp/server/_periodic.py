@@ -118,7 +118,7 @@ class Periodic:
         while True:
             await trio.sleep(SWEEP_S)
             # The ttl may change while the broker runs.
-            if self.broker.policies.ttl_ms or self.clock.is_off:
+            if self.broker.policies.ttl_ms or self.clock.look() is not None:
                 await self.inbox.put(Control(self.broker.tick))
             if (slept_s, offset_s) != (self.clock.slept_s, self.clock.wall.offset_s):
                 slept_s, offset_s = self.clock.slept_s, self.clock.wall.offset_s

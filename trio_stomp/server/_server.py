@@ -12,8 +12,8 @@ import contextvars
 import functools
 import logging
 import math
-from collections.abc import Callable, Mapping, Sequence
-from contextlib import suppress
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from contextlib import asynccontextmanager, suppress
 from typing import TYPE_CHECKING, Protocol, TypeVar
 
 import trio
@@ -313,19 +313,22 @@ class Server:
     async def _dispatch(self, services: trio.CancelScope) -> None:
         try:
             with trio.CancelScope(shield=True):
-                await self._dispatch_and_commit()
+                async with self._committing():
+                    await self.dispatcher.run()
         finally:
             self.inbox.abandon()
         services.cancel()
 
-    async def _dispatch_and_commit(self) -> None:
+    @asynccontextmanager
+    async def _committing(self) -> AsyncIterator[None]:
+        """Run the committer, if there is one, during the block, and then close the store."""
         if self.committer is None:
-            await self.dispatcher.run()
+            yield
             return
         try:
             async with trio.open_nursery() as nursery:
                 nursery.start_soon(self.committer.run)
-                await self.dispatcher.run()
+                yield
                 nursery.cancel_scope.cancel()
         finally:
             await self._close(self.committer.store)

@@ -31,7 +31,14 @@ from trio_stomp.cluster import (
     open_engine,
     open_log,
 )
-from trio_stomp.cluster.routing import MAX_PARTITIONS, Forwarder, Placement, Router, make_core
+from trio_stomp.cluster.routing import (
+    MAX_PARTITIONS,
+    Forwarder,
+    Placement,
+    Router,
+    forwards_of,
+    make_core,
+)
 from trio_stomp.config import Settings
 from trio_stomp.diag import Figures, Reporter
 from trio_stomp.nats import JetStream, Message, NatsClient, NatsError, open_client, parse_object
@@ -175,7 +182,8 @@ async def _forward(
     partition: int, placement: Placement, gates: Sequence[Gate], server: Server
 ) -> None:
     """Send on what the broker of a partition stores for others, until it is cancelled."""
-    forwards, call_soon = server.broker.forwards, server.dispatcher.call_soon
+    forwards, call_soon = forwards_of(server.broker), server.dispatcher.call_soon
+    assert forwards is not None
     await Forwarder(partition, placement, gates, forwards, call_soon).run()
 
 

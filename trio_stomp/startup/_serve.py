@@ -14,10 +14,19 @@ from attrs import asdict, define, field, frozen
 
 from trio_stomp._version import __version__
 from trio_stomp.base import MemoryBudget, innermost, noop
-from trio_stomp.broker import SOON_S, Broker, Log, Recovery, Setup, WallTime, assemble, base36
+from trio_stomp.broker import (
+    SOON_S,
+    Broker,
+    Log,
+    Recovery,
+    Setup,
+    WallTime,
+    assemble,
+    base36,
+    check_none,
+)
 from trio_stomp.broker import dialect as find_dialect
 from trio_stomp.broker.delivery import Turns
-from trio_stomp.broker.forwarding import check_none
 from trio_stomp.config import (
     Change,
     Settings,
@@ -162,6 +171,8 @@ async def _prepare(
     """Read the store, and assemble the broker. Errors as those of ``serve``."""
     opened = await open_store(settings, embedding.store, starting)
     if opened is not None:
+        if embedding.make_core is assemble:  # which has all destinations
+            check_none(opened[1].places)
         listening.unused.push_async_callback(_close, opened[0])
     handle = handle_of(await listening.open(), embedding.feed)
     server = _assemble(settings, security, handle, opened, embedding)
@@ -319,13 +330,7 @@ def _authenticator(
 
 
 async def _restore(server: Server, store: Store, recovered: Recovered, starting: Starting) -> None:
-    """Restore the stored state. Checkpoint: always. Cancel: at the next page.
-
-    Raises:
-      StoreError: It has messages for other partitions, and there are none.
-    """
-    if server.broker.forwards.is_elsewhere is None:
-        check_none(recovered.places)
+    """Restore the stored state. Checkpoint: always. Cancel: at the next page."""
 
     def read(place: str, level: int, after: int, size: int) -> Page:
         check_cancelled()

@@ -42,16 +42,12 @@ from trio_stomp.store._sound import LeftOut as LeftOut
 from trio_stomp.store._sound import append_sound as append_sound
 from trio_stomp.store._sound import flaws_of as flaws_of
 from trio_stomp.store._sound import shape_of as shape_of
-from trio_stomp.store.disk import Files as Files
-from trio_stomp.store.disk import OsFiles as OsFiles
 from trio_stomp.store.journal import JournalStore as JournalStore
-from trio_stomp.store.tools import CheckResult as CheckResult
 from trio_stomp.store.tools import Scanned as Scanned
 from trio_stomp.store.tools import compact as compact
 from trio_stomp.store.tools import export_from as export_from
 from trio_stomp.store.tools import import_to as import_to
 from trio_stomp.store.tools import inspect as inspect
-from trio_stomp.store.tools import scan_records as scan_records
 from trio_stomp.store.tools import verify as verify
 
 if TYPE_CHECKING:

@@ -382,7 +382,11 @@ class BrokerCollector:
             sum_value=figures.append_s,
         )
         yield counter("cluster_records", "Records appended to the cluster's log.", figures.records)
-        waiting = self.server.broker.statistics().forwards_waiting
+        # Imported late: a broker that is no node does not load it.
+        from trio_stomp.cluster.routing import forwards_of
+
+        forwards = forwards_of(self.server.broker)
+        waiting = 0 if forwards is None else len(forwards.waiting)
         text = "SENDs whose messages other partitions do not have yet."
         yield gauge("cluster_forwards_waiting", text, waiting)
         owns = [((each.node,), each.role == "owner") for each in nodes]

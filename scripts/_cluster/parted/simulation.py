@@ -23,8 +23,8 @@ from _cluster.parted.nodes import (
 )
 from _cluster.parted.record import COMMITTED, Record, Whole
 from _cluster.simulation import QUIET_S, Result, Simulation
-from trio_stomp.broker.forwarding import FORWARDS, Forward, Forwards
-from trio_stomp.cluster.routing import _forwarder
+from trio_stomp.broker import FORWARDS
+from trio_stomp.cluster.routing import Forward, Forwards, _forwarder
 from trio_stomp.cluster.routing._forwarder import encode_forward
 
 DAY_S = 86400.0

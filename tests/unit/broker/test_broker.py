@@ -6,17 +6,10 @@ import pytest
 import trio.testing
 
 from tests.support.core import AMPLE, VERSIONS, Core, run_of, ttl_core
+from tests.support.limits import MAX_PENDING
 from trio_stomp.base import CloseReason, ProtocolError
-from trio_stomp.broker import (
-    NEVER,
-    BrokerEvent,
-    BrokerPolicies,
-    Delivery,
-    DestinationPolicy,
-    PolicyBook,
-    Publication,
-)
-from trio_stomp.broker.routing._events import MAX_PENDING
+from trio_stomp.broker import BrokerEvent, BrokerPolicies, Delivery, DestinationPolicy, PolicyBook
+from trio_stomp.broker.delivery import NEVER, Publication
 from trio_stomp.protocol import (
     NO_HEARTBEATS,
     Acked,

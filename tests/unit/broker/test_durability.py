@@ -8,8 +8,10 @@ from tests.support.core import Actor, Received, bench, texts
 from tests.support.durable_fakes import DurableBench
 from trio_stomp.base import CloseReason, ProtocolError
 from trio_stomp.broker import BrokerPolicies, DestinationPolicy, MemoryBudget
-from trio_stomp.broker.durability import _log as log_module
 from trio_stomp.protocol import Disconnected, Subscribed, Unsubscribed
+
+PENDING = 32 * 1024 * 1024
+"""Bytes on their way to the store, at which senders wait."""
 
 Q = "/queue/q"
 
@@ -286,18 +288,18 @@ def test_blocked_producer_gets_an_error_when_the_store_fails() -> None:
     ends(core)
 
 
-def test_sender_over_the_limit_of_pending_sends_is_paused(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(log_module, "MAX_PENDING_BYTES", 100)
+def test_sender_over_the_limit_of_pending_sends_is_paused() -> None:
     core = slow()
     sender = core.actor()
-    stores(sender, "a")
-    stores(sender, "b")
+    bodies = ["a" * PENDING, "b"]
+    for body in bodies:
+        stores(sender, body)
     assert sender.outbox.is_paused
     core.appends()
     assert core.queue(Q).arriving == 1
-    assert core.waiting(Q) == ["a"]
+    assert core.waiting(Q) == bodies[:1]
     core.answers()
-    assert core.waiting(Q) == ["a", "b"]
+    assert core.waiting(Q) == bodies
     ends(core)
 
 
@@ -504,15 +506,13 @@ def test_client_lost_while_blocked_is_refused_from_the_send_on_that_found_no_roo
     assert (core.waiting(Q), core.waiting("/queue/other")) == (["fills it"], [])
 
 
-def test_statistics_are_not_stored_while_the_store_lags(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_statistics_are_not_stored_while_the_store_lags() -> None:
     core = slow()
     stream = core.broker.streams.open("/stream/DIAG", 0, 0)
-    core.broker.keep(stream, "DIAG/session", b"{}", (), core.now)
+    core.broker.publish("DIAG/session", b"{}", (), core.now, stream)
     assert stream.coming == 1
-    monkeypatch.setattr(log_module, "MAX_PENDING_BYTES", 0)
-    core.broker.keep(stream, "DIAG/session", b"{}", (), core.now)
+    stores(core.actor(), "a" * PENDING)
+    core.broker.publish("DIAG/session", b"{}", (), core.now, stream)
     assert stream.coming == 1
 
 

@@ -4,9 +4,8 @@ import pytest
 
 from tests.support.core import Actor, Bench, pairs, run_of
 from trio_stomp.broker import BrokerPolicies, DestinationPolicy
-from trio_stomp.broker.names import Kind
-from trio_stomp.broker.routing._destinations import MAX_FORGOTTEN
-from trio_stomp.broker.routing._table_costs import destination_cost
+
+MAX_FORGOTTEN = 64
 
 SUBSCRIBES: list[tuple[str, dict[str, str]]] = [
     ("/topic/a", {"x_stream_offset": "first"}),
@@ -83,7 +82,8 @@ def test_a_subscribe_that_is_one_too_many_leaves_no_destination(id: str) -> None
 def test_send_refused_for_memory_creates_no_destination() -> None:
     made, _, before = bench()
     actor, memory = made.actor(), made.memory
-    memory.force_table(memory.tables_room - destination_cost("/topic/a", Kind.TOPIC))
+    cost = bench()[0].broker.destinations.open("/topic/a").cost
+    memory.force_table(memory.tables_room - cost)
     used = memory.tables_bytes - of_the_broker(made)
     actor.subscribes("/topic/a", "a")
     assert actor.client.is_refused

@@ -9,12 +9,13 @@ from tests.support.share_fakes import MOST, Clocked
 from trio_stomp.base import CloseReason
 from trio_stomp.broker import DestinationPolicy, internal_error
 from trio_stomp.broker.names import SortedNames
-from trio_stomp.broker.names._sorted_names import CHUNK_SIZE
-from trio_stomp.broker.queues import FEW_QUEUES
-from trio_stomp.broker.queues._wildcard_queues import WildcardQueues
+from trio_stomp.broker.queues import FEW_QUEUES, Queue
 from trio_stomp.broker.routing import JOIN_BYTES
 from trio_stomp.frames import FrameRun
 from trio_stomp.protocol import Disconnected, Subscribed, Unsubscribed
+
+CHUNK_SIZE = 512
+"""Names of a chunk of ``SortedNames``."""
 
 MANY = 1_500
 WILD = "/queue/z*"
@@ -97,7 +98,7 @@ def test_a_bug_in_a_piece_of_work_ends_its_connection_alone(monkeypatch: pytest.
     desk.queues(MANY)
     reader, other = desk.actor(), desk.actor()
     reader.does(wild())
-    monkeypatch.setattr(WildcardQueues, "_attach", lambda *_: 1 / 0)
+    monkeypatch.setattr(Queue, "attach", lambda *_: 1 / 0)
     with pytest.raises(ZeroDivisionError):
         desk.turn()
     assert reader.outbox.closed is CloseReason.INTERNAL_ERROR
@@ -282,7 +283,7 @@ def test_ack_with_credit_left_searches_no_message(desk: Clocked):
     messages = reader.reads()
     assert len(messages) == 2 * FEW_QUEUES
     reader.acks(messages[0])
-    assert not desk.broker.queues.wildcard_queues.is_searching
+    assert not desk.broker.queues.wildcard_queues.searching
     reader.acks(*messages[1:])
     desk.settles()
     assert desk.broker.acknowledger.counters.acked == len(messages)
@@ -296,7 +297,7 @@ def test_a_search_ends_with_its_consumer(desk: Clocked):
     reader.acks(message)
     reader.unsubscribes()
     desk.settles()
-    assert not desk.broker.queues.wildcard_queues.is_searching
+    assert not desk.broker.queues.wildcard_queues.searching
     assert reader.bodies() == []
 
 
@@ -434,7 +435,7 @@ def test_a_consumer_that_ends_in_pieces_looks_for_nothing_more(desk: Clocked):
     consumer = reader.consumer()
     desk.broker.queues.part(consumer, 1, desk.now)
     desk.broker.queues.want(consumer)
-    assert not desk.broker.queues.wildcard_queues.is_searching
+    assert not desk.broker.queues.wildcard_queues.searching
     reader.unsubscribes()
     desk.settles()
     assert all(not queue.consumers for queue in desk.broker.queues)

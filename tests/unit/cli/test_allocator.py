@@ -11,7 +11,12 @@ import pytest
 import trio
 
 from trio_stomp.cli.process import Allocator
-from trio_stomp.cli.process._allocator import GROWTH_BYTES, INTERVAL_S, resident_bytes
+from trio_stomp.cli.process._allocator import (
+    _M_ARENA_MAX,
+    GROWTH_BYTES,
+    INTERVAL_S,
+    resident_bytes,
+)
 
 GLIBC = platform.libc_ver()[0] == "glibc"
 START = 100 * 1024 * 1024
@@ -92,7 +97,7 @@ async def test_a_function_that_is_missing_is_switched_off_and_logged_once(
         with trio.move_on_after(INTERVAL_S * 1.5):
             sizes = iter((START, START + GROWTH_BYTES, START))
             await allocator.return_free_pages(lambda: next(sizes), at_once)
-    assert [len(each) for each in calls] == ([1] if missing == "mallopt" else [2, 2, 2])
+    assert [len(each) for each in calls] == ([1] if missing == "mallopt" else [2, 2, 2, 2])
     (line,) = caplog.messages
     assert line == f"the C library has no {missing}: its allocator keeps its defaults"
 
@@ -125,6 +130,18 @@ def test_memory_of_a_large_message_is_reused() -> None:
 @pytest.mark.parametrize("name", ["GLIBC_TUNABLES", "MALLOC_TRIM_THRESHOLD_"])
 def test_operators_settings_of_the_allocator_stay(name: str) -> None:
     assert not Allocator.of_process().keep_free_memory({name: "1"})
+
+
+def test_operators_number_of_heaps_stays() -> None:
+    changed: list[int] = []
+
+    def change(option: int, _: int) -> int:
+        changed.append(option)
+        return 1
+
+    assert Allocator(change, None).keep_free_memory({})
+    assert Allocator(change, None).keep_free_memory({"MALLOC_ARENA_MAX": "4"})
+    assert changed.count(_M_ARENA_MAX) == 1
 
 
 @pytest.mark.parametrize("text", ["", "1", "1 x 3"])

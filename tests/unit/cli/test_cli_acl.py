@@ -6,10 +6,10 @@ from typing import Protocol
 
 import pytest
 
+from tests.support.commands import run_command
 from tests.support.tool_fakes import OutputOf
 from tests.support.tool_fakes import output_of as output_of
 from trio_stomp.base import OptionError
-from trio_stomp.cli._main import run_command
 from trio_stomp.cli.commands import _acl
 
 EXAMPLE = Path(__file__).parents[3] / "conf" / "acl.toml"

@@ -7,10 +7,10 @@ from pathlib import Path
 
 import pytest
 
+from tests.support.commands import run_command
 from tests.support.files import Write
 from tests.support.files import write as write
 from trio_stomp.base import OptionError
-from trio_stomp.cli._main import run_command
 from trio_stomp.cli.aliases import _stompserver
 from trio_stomp.config import Settings, load, options, read_ruby_file
 

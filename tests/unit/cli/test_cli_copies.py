@@ -6,11 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.files import save
+from tests.support.commands import WELL
 from tests.support.stores import fill
 from trio_stomp.cli import main
-from trio_stomp.cli._connect_options import read_secret
-from trio_stomp.cli._tool import WELL
 from trio_stomp.store import JournalStore
 from trio_stomp.store.disk import DirectoryLock
 
@@ -65,10 +63,3 @@ def test_a_lock_that_is_a_link_is_refused(tmp_path: Path) -> None:
     with pytest.raises(OSError, match="symbolic link"):
         DirectoryLock(str(tmp_path / "data/lock"))
     assert other.read_text() == "precious"
-
-
-def test_a_secret_that_others_may_read(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    path = save(tmp_path / "secret", "geheim\n")
-    Path(path).chmod(0o644)
-    assert read_secret(path, "--token-file") == "geheim"
-    assert "has mode 0644: other users may read it" in capsys.readouterr().err

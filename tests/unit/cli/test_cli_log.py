@@ -1,15 +1,18 @@
-"""Lines of the log that are written together."""
+"""The log: its lines, for people and programs, and how they are written together."""
 
 import io
+import json
 import logging
 import os
 from collections.abc import Iterator
+from contextlib import contextmanager
 
 import pytest
 import trio
 from trio.testing import wait_all_tasks_blocked
 
-from trio_stomp.cli._log import GATHER_LINES, GATHER_S, LineHandler, gather_lines
+from tests.support.tool_fakes import Terminal
+from trio_stomp.cli._log import GATHER_LINES, GATHER_S, LineHandler, gather_lines, set_up_log
 
 log = logging.getLogger()
 
@@ -137,3 +140,67 @@ def test_lines_are_dropped_and_counted_while_nothing_reads_a_pipe(stream: Stream
     assert [int(line.split()[1]) for line in kept] == list(range(len(kept)))
     assert told == f"{1000 - len(kept)} lines of the log are lost, because nothing has read it"
     assert last == "read again"
+
+
+@contextmanager
+def bare_root_logger() -> Iterator[logging.Logger]:
+    """Lend the root logger without its handlers, and put it back afterwards."""
+    logger = logging.getLogger()
+    handlers, level = logger.handlers[:], logger.level
+    logger.handlers.clear()
+    yield logger
+    logger.handlers[:] = handlers
+    logger.setLevel(level)
+
+
+def test_a_record_is_one_line_whatever_a_client_put_into_it(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    with bare_root_logger() as logger:
+        set_up_log("info", "human")
+        logger.info("client %s", "a\nb\x1b[31m\x9b")
+        logger.debug("not shown")
+    line = capsys.readouterr().err
+    assert line.endswith(" INFO client a\\x0ab\\x1b[31m\\x9b\n")
+    assert line.count("\n") == 1
+
+
+@pytest.mark.parametrize(
+    ("stream", "format", "is_json"),
+    [
+        (Terminal(), "auto", False),
+        (io.StringIO(), "auto", True),
+        (Terminal(), "json", True),
+        (io.StringIO(), "human", False),
+    ],
+)
+def test_the_log_is_for_people_on_a_terminal_and_json_otherwise(
+    stream: io.StringIO, format: str, is_json: bool
+) -> None:
+    with bare_root_logger() as logger:
+        set_up_log("info", format, stream)
+        logger.info("%s closed: %s", "tcp", "a\nb", extra={"connection": "7", "user": "ann"})
+    line = stream.getvalue()
+    assert line.count("\n") == 1
+    assert line.startswith("{") == is_json
+    if is_json:
+        printed = json.loads(line)
+        assert printed.pop("time").endswith("+00:00")
+        assert printed == {
+            "level": "info",
+            "message": "tcp closed: a\nb",
+            "connection": "7",
+            "user": "ann",
+        }
+
+
+def test_a_bug_is_one_line_of_json_too() -> None:
+    stream = io.StringIO()
+    with bare_root_logger() as logger:
+        set_up_log("info", "json", stream)
+        try:
+            raise ZeroDivisionError("bug")
+        except ZeroDivisionError:
+            logger.exception("a bug")
+    printed = json.loads(stream.getvalue())
+    assert "ZeroDivisionError: bug" in printed["traceback"]

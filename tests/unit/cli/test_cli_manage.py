@@ -1,6 +1,5 @@
 """The commands of management, against a broker."""
 
-import argparse
 import json
 import time
 from collections.abc import Iterator
@@ -9,12 +8,11 @@ from pathlib import Path
 import pytest
 import trio
 
+from tests.support.commands import BAD_OPTION, CANNOT
 from tests.support.files import save
 from tests.support.tool_fakes import PATIENCE_S, OutputOf, Terminal, fake_site, run
 from tests.support.tool_fakes import output_of as output_of
-from trio_stomp.cli import _http_get, _main
-from trio_stomp.cli._command import time_ms
-from trio_stomp.cli._tool import BAD_OPTION, CANNOT
+from trio_stomp.cli import _http_get, main
 from trio_stomp.cli.commands._manage import _kinds
 from trio_stomp.client import open_client
 from trio_stomp.testing import threaded_broker
@@ -183,7 +181,7 @@ def test_a_purge_asks_first(
     question: str,
 ) -> None:
     monkeypatch.setattr("sys.stdin", Terminal("no\n"))
-    assert _main.main(["purge", Q, *options]) == 0
+    assert main(["purge", Q, *options]) == 0
     captured = capsys.readouterr()
     assert question in captured.err
     assert captured.out == "nothing was changed\n"
@@ -241,7 +239,7 @@ def test_progress_is_shown(capsys: pytest.CaptureFixture[str]) -> None:
     lines = b'{"seen": 1, "total": 4}\n{"seen": 3, "total": 4}\n{"queue": "q", "purged": 4}\n'
     with fake_site({"/api/v1/purge": (200, lines)}, "POST", "application/x-ndjson") as site:
         where = f"http://127.0.0.1:{site.port}"
-        assert _main.main(["purge", Q, "--yes", "--progress", "--url", where]) == 0
+        assert main(["purge", Q, "--yes", "--progress", "--url", where]) == 0
     captured = capsys.readouterr()
     assert captured.out == "q: 4 purged\n"
     assert "purge:  25 %" in captured.err
@@ -270,14 +268,6 @@ def test_fields_are_written_for_people() -> None:
     record = {"none": None, "at_ms": 1_700_000_000_000, "for_ms": 5000, "list": ["a", 1], "b": True}
     cells = [_kinds.cell(record, name) for name in (*record, "missing")]
     assert cells == ["", "2023-11-14T22:13:20Z", 5000, "a, 1", "yes", ""]
-
-
-def test_times_of_the_command_line() -> None:
-    assert time_ms("@1700000000.5") == 1_700_000_000_500
-    assert time_ms("2023-11-14T22:13:20Z") == 1_700_000_000_000
-    assert abs(time.time() * 1000 - 600_000 - time_ms("10m")) < 60_000
-    with pytest.raises(argparse.ArgumentTypeError, match="'10x' is no time; write one like"):
-        time_ms("10x")
 
 
 def test_last_values_are_listed_and_cleared(output_of: OutputOf, url: str) -> None:

@@ -17,7 +17,7 @@ from tests.support.files import save
 from tests.support.tool_fakes import PATIENCE_S, OutputOf, run, started
 from tests.support.tool_fakes import output_of as output_of
 from trio_stomp.base import OptionError
-from trio_stomp.cli._lines import Outgoing
+from trio_stomp.cli._lines import Outgoing, line_of, own_headers, read_headers, read_line
 from trio_stomp.cli.commands._messages._source import paced
 from trio_stomp.cli.commands._messages._template import Template
 from trio_stomp.testing import ThreadedBroker, threaded_broker
@@ -262,3 +262,64 @@ def test_messages_on_their_way_survive_a_restart(tmp_path: Path) -> None:
             assert process.wait(PATIENCE_S) == 0
             ran = run("subscribe", "/queue/s", "--count", "2", "--for", "30", **where)
             assert ran.stdout == "1\n2\n"
+
+
+# Lines of JSON.
+
+
+@pytest.mark.parametrize(
+    "body", [b"", b"text", b"\xff\x00", "\u00e4\n\u2028".encode(), b'{"a": 1}', b"\r\n"]
+)
+def test_a_message_survives_its_line(body: bytes) -> None:
+    line = line_of("/queue/a", {"type": "x:\ny", "message-id": "1", "x-stream-offset": "4"}, body)
+    assert "\n" not in line
+    assert read_line(line, "", {}, "line 1") == Outgoing("/queue/a", body, {"type": "x:\ny"})
+
+
+def test_the_command_line_wins_over_the_line() -> None:
+    line = '{"headers": {"a": "1", "b": "2"}, "destination": "/queue/b"}'
+    found = read_line(line, "/queue/a", {"a": "9"}, "line 1")
+    assert found == Outgoing("/queue/b", b"", {"a": "9", "b": "2"})
+    assert read_line('{"destination": "d", "headers": []}', "", {}, "line 1").headers == {}
+
+
+@pytest.mark.parametrize(
+    ("line", "expected"),
+    [
+        ("x", "line 7 is not valid JSON"),
+        ("[" * 99_999, "line 7 is not valid JSON"),
+        ("[]", "line 7 is not an object"),
+        ('{"bdy": "x"}', "line 7: unknown key 'bdy'; did you mean body?"),
+        ('{"body": "x"}', "line 7 has no destination"),
+        ('{"destination": 5}', "line 7 has no destination"),
+        ('{"destination": "d", "headers": [1]}', "headers must be an object of texts"),
+        ('{"destination": "d", "headers": {"a": 1}}', "headers must be an object of texts"),
+        ('{"destination": "d", "body": {}}', "body must be a text"),
+        ('{"destination": "d", "body": "\\ud800"}', "half a character"),
+        ('{"destination": "d", "body_base64": "?"}', "body_base64 is no Base64"),
+        ('{"destination": "d", "body_base64": 5}', "body_base64 is no Base64"),
+        ('{"destination": "d", "body_base64": "\u00e4"}', "body_base64 is no Base64"),
+        ('{"destination": "d", "body": "", "body_base64": ""}', "has both body and body_base64"),
+    ],
+)
+def test_an_invalid_line_is_refused(line: str, expected: str) -> None:
+    with pytest.raises(OptionError) as caught:
+        read_line(line, "", {}, "line 7")
+    assert expected in str(caught.value)
+
+
+def test_headers_of_the_command_line() -> None:
+    assert read_headers(["a:b:c", "d:"]) == {"a": "b:c", "d": ""}
+    for wrong, why in (
+        (["a"], "is not a header"),
+        ([":b"], "is not a header"),
+        (["a:1", "a:2"], "twice"),
+    ):
+        with pytest.raises(OptionError, match=why):
+            read_headers(wrong)
+
+
+def test_headers_of_one_hop_are_not_sent_again() -> None:
+    assert own_headers({"ack": "1", "x-stream-epoch": "e", "redelivered": "true", "n": "1"}) == {
+        "n": "1"
+    }

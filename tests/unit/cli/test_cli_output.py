@@ -12,11 +12,12 @@ from pathlib import Path
 
 import pytest
 
+from tests.support import commands
+from tests.support.commands import CANNOT, UNWRITTEN, WELL
 from tests.support.files import save
 from tests.support.stores import fill
 from tests.support.tool_fakes import PATIENCE_S, ROOT, answering, environment, running
-from trio_stomp.cli import _main, main
-from trio_stomp.cli._tool import CANNOT, UNWRITTEN, WELL, ask_yes, put, say
+from trio_stomp.cli import main
 from trio_stomp.store import JournalStore
 from trio_stomp.testing import threaded_broker
 
@@ -120,7 +121,7 @@ def tried(
 
 
 def test_every_command_is_walked() -> None:
-    assert LINES.keys() == set(_main.names())
+    assert LINES.keys() == set(commands.names())
 
 
 @pytest.mark.parametrize("name", LINES)
@@ -171,7 +172,7 @@ def test_an_output_that_is_closed(
     with Output(os.fdopen(write, "wb"), encoding="utf-8") as out:
         code = tried(name, words, out, monkeypatch)
     if name not in NEEDS_NO_OUTPUT:
-        assert code == _main.PIPE_CLOSED
+        assert code == commands.PIPE_CLOSED
     assert "Traceback" not in capsys.readouterr().err
 
 
@@ -196,22 +197,6 @@ def test_no_command_writes_past_the_functions_for_output() -> None:
     for path in (ROOT / "trio_stomp/cli").rglob("*.py"):
         if path.name != "_tool.py":
             assert not written.search(path.read_text()), path
-
-
-def test_a_question_controls_no_terminal(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    monkeypatch.setattr("sys.stdin", io.StringIO("y\n"))
-    monkeypatch.setattr(sys.stdin, "isatty", lambda: True)
-    assert ask_yes(f"Delete {QUEUE}?")
-    assert capsys.readouterr().err == r"Delete /queue/€\x1b[31m\x9b1m\u202e? [y/N] "
-
-
-def test_a_process_without_standard_output(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("sys.stdout", None)
-    say("nobody reads this")
-    put("nor this")
-    assert main(["config", "show"]) == WELL
 
 
 def test_nothing_is_reported_twice_at_the_end_of_the_process() -> None:
@@ -279,7 +264,7 @@ def test_a_long_command_handles_sigterm(name: str, tmp_path: Path) -> None:
             wait_for_handler(process.pid)
             process.send_signal(signal.SIGTERM)
             _, errors = process.communicate(timeout=PATIENCE_S)
-    assert process.returncode in (WELL, _main.TERMINATED)
+    assert process.returncode in (WELL, commands.TERMINATED)
     assert b"Traceback" not in errors
 
 

@@ -2,7 +2,6 @@
 
 import errno
 import gc
-import io
 import json
 import logging
 import shlex
@@ -10,17 +9,14 @@ import signal
 import socket
 import sys
 from collections.abc import Iterator
-from contextlib import contextmanager
 
 import pytest
 import trio
 import trio.testing
 
-from tests.support.tool_fakes import Terminal
+from tests.support import commands
 from trio_stomp.base import OptionError
-from trio_stomp.cli import _main
 from trio_stomp.cli._banner import banner, size, snippet
-from trio_stomp.cli._log import set_up_log
 from trio_stomp.cli.commands._serve import CannotListen, explain, run
 from trio_stomp.cli.process import raise_file_limit, set_up_garbage_collection, set_up_threads
 from trio_stomp.config import ListenOptions, Settings
@@ -94,7 +90,7 @@ def test_the_snippet_names_an_address_that_a_client_can_reach(address: str, targ
     assert shlex.split(command) == command.split()
     program, *words = command.split()
     assert program == "trio-stomp"
-    assert words[0] in _main.names()
+    assert words[0] in commands.names()
 
 
 def test_the_first_line_is_short_and_its_command_knows_tls_and_users() -> None:
@@ -110,70 +106,6 @@ def test_the_first_line_is_short_and_its_command_knows_tls_and_users() -> None:
 )
 def test_a_size_is_printed_in_the_largest_whole_unit(count: int, text: str) -> None:
     assert size(count) == text
-
-
-@contextmanager
-def bare_root_logger() -> Iterator[logging.Logger]:
-    """Lend the root logger without its handlers, and put it back afterwards."""
-    logger = logging.getLogger()
-    handlers, level = logger.handlers[:], logger.level
-    logger.handlers.clear()
-    yield logger
-    logger.handlers[:] = handlers
-    logger.setLevel(level)
-
-
-def test_a_record_is_one_line_whatever_a_client_put_into_it(
-    capsys: pytest.CaptureFixture[str],
-) -> None:
-    with bare_root_logger() as logger:
-        set_up_log("info", "human")
-        logger.info("client %s", "a\nb\x1b[31m\x9b")
-        logger.debug("not shown")
-    line = capsys.readouterr().err
-    assert line.endswith(" INFO client a\\x0ab\\x1b[31m\\x9b\n")
-    assert line.count("\n") == 1
-
-
-@pytest.mark.parametrize(
-    ("stream", "format", "is_json"),
-    [
-        (Terminal(), "auto", False),
-        (io.StringIO(), "auto", True),
-        (Terminal(), "json", True),
-        (io.StringIO(), "human", False),
-    ],
-)
-def test_the_log_is_for_people_on_a_terminal_and_json_otherwise(
-    stream: io.StringIO, format: str, is_json: bool
-) -> None:
-    with bare_root_logger() as logger:
-        set_up_log("info", format, stream)
-        logger.info("%s closed: %s", "tcp", "a\nb", extra={"connection": "7", "user": "ann"})
-    line = stream.getvalue()
-    assert line.count("\n") == 1
-    assert line.startswith("{") == is_json
-    if is_json:
-        printed = json.loads(line)
-        assert printed.pop("time").endswith("+00:00")
-        assert printed == {
-            "level": "info",
-            "message": "tcp closed: a\nb",
-            "connection": "7",
-            "user": "ann",
-        }
-
-
-def test_a_bug_is_one_line_of_json_too() -> None:
-    stream = io.StringIO()
-    with bare_root_logger() as logger:
-        set_up_log("info", "json", stream)
-        try:
-            raise ZeroDivisionError("bug")
-        except ZeroDivisionError:
-            logger.exception("a bug")
-    printed = json.loads(stream.getvalue())
-    assert "ZeroDivisionError: bug" in printed["traceback"]
 
 
 @pytest.fixture

@@ -8,17 +8,20 @@ import json
 import ssl
 import subprocess
 import sys
+import time
 import warnings
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager
 from http.client import HTTPConnection
 from pathlib import Path
+from typing import NoReturn
 from urllib.parse import parse_qs, urlsplit
 
 import pytest
 from _crash.ports import free_port
-from attrs import evolve
 
+from tests.support.commands import ALIASES, names, parser_of
+from tests.support.files import save
 from tests.support.stores import fill
 from tests.support.tls import authority
 from tests.support.tool_fakes import (
@@ -32,27 +35,35 @@ from tests.support.tool_fakes import (
     run_unread,
 )
 from tests.support.tool_fakes import output_of as output_of
-from trio_stomp._version import __version__
+from trio_stomp import __version__
 from trio_stomp.base import OptionError
-from trio_stomp.cli import _connect_options, _hints, _http_get, _main, main
-from trio_stomp.cli._command import Argument, Command, count, port_number, seconds, size_in_bytes
-from trio_stomp.cli._connect_options import (
-    Access,
-    Address,
-    parse_url,
-    read_access,
-    remedy_of,
+from trio_stomp.cli import _connect_options, _hints, _http_get, _session, main
+from trio_stomp.cli._command import (
+    Argument,
+    Command,
+    count,
+    port_number,
+    seconds,
+    size_in_bytes,
+    time_ms,
 )
-from trio_stomp.cli._http_get import Site, Unreachable
 from trio_stomp.cli._tool import (
     CannotDo,
     ask_yes,
     near,
     printable,
+    put,
+    say,
     show_table,
 )
-from trio_stomp.cli.commands import _health
-from trio_stomp.client import ConnectFailed
+from trio_stomp.client import (
+    AuthenticationError,
+    BrokerError,
+    ClientError,
+    ConnectFailed,
+    LinkLost,
+    NotAuthorized,
+)
 from trio_stomp.store import JournalStore
 from trio_stomp.testing import threaded_broker
 
@@ -67,17 +78,17 @@ def test_the_help_names_every_command_in_one_line(word: str) -> None:
     ran = run(word)
     assert (ran.returncode, ran.stderr) == (0, "")
     lines = ran.stdout.splitlines()
-    for name in _main.names():
+    for name in names():
         assert len([line for line in lines if line.startswith(f"  {name} ")]) == 1
     assert max(map(len, lines)) <= 100
 
 
 def test_the_document_tells_of_every_command() -> None:
     text = (Path(__file__).parents[3] / "docs" / "use" / "cli.md").read_text(encoding="utf-8")
-    assert [name for name in _main.names() if f"| `{name}` |" not in text] == []
+    assert [name for name in names() if f"| `{name}` |" not in text] == []
 
 
-@pytest.mark.parametrize("name", _main.names())
+@pytest.mark.parametrize("name", names())
 def test_every_command_has_its_help(name: str, capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit) as caught:
         main([name, "--help"])
@@ -103,8 +114,8 @@ def test_aliases_of_commands(word: str, name: str, capsys: pytest.CaptureFixture
     with pytest.raises(SystemExit):
         main([word, "--help"])
     assert capsys.readouterr().out.startswith(f"usage: trio-stomp {name} ")
-    ours = {*_hints.COMMANDS.values(), *_main.ALIASES.values()}
-    assert {each.partition(" ")[0] for each in ours} <= set(_main.names())
+    ours = {*_hints.COMMANDS.values(), *ALIASES.values()}
+    assert {each.partition(" ")[0] for each in ours} <= set(names())
 
 
 def test_the_same_letters_in_another_order_are_the_nearest() -> None:
@@ -246,10 +257,10 @@ def test_possible_secret_is_not_repeated(
 def test_ctrl_c_ends_a_tool_without_a_word(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def interrupted(given: argparse.Namespace) -> int:
+    def interrupted(*_: object, **__: object) -> NoReturn:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(_health, "COMMAND", evolve(_health.COMMAND, run=interrupted))
+    monkeypatch.setattr(HTTPConnection, "connect", interrupted)
     assert main(["health"]) == 130
     assert capsys.readouterr() == ("", "")
 
@@ -327,9 +338,9 @@ def parsers_of(parser: argparse.ArgumentParser) -> Iterator[argparse.ArgumentPar
 
 TOOLS = [
     pytest.param(parser, id=parser.prog.partition(" ")[2])
-    for name in _main.names()
+    for name in names()
     if name not in ("serve", "config")
-    for parser in parsers_of(_main.parser_of(name))
+    for parser in parsers_of(parser_of(name))
     if not any(isinstance(action, argparse._SubParsersAction) for action in parser._actions)
 ]
 
@@ -361,7 +372,7 @@ def test_an_option_may_stand_anywhere_between_the_words(parser: argparse.Argumen
     ],
 )
 def test_body_argument_beside_options(line: str, destination: str, body: str) -> None:
-    given = _main.parser_of("send").parse_args(line.split())
+    given = parser_of("send").parse_args(line.split())
     assert (given.destination, given.body) == (destination, body)
 
 
@@ -390,7 +401,7 @@ def test_a_flag_of_a_command_of_a_command_is_known_too() -> None:
     ],
 )
 def test_urls(url: str, stomp_url: str, web_url: str) -> None:
-    address = parse_url(url)
+    address = _connect_options.parse_url(url)
     assert (address.stomp_url, address.web_url) == (stomp_url, web_url)
 
 
@@ -402,7 +413,7 @@ def namespace(**more: object) -> argparse.Namespace:
 
 def test_the_url_may_be_a_variable(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("TRIO_STOMP_URL", "stomp://there:5")
-    assert _connect_options.read_address(namespace()) == Address("there", 5, False)
+    assert _connect_options.read_address(namespace()) == _connect_options.Address("there", 5, False)
     assert _connect_options.read_address(namespace(url="stomp://h:6")).port == 6
     monkeypatch.setenv("TRIO_STOMP_URL", "x://there")
     with pytest.raises(OptionError, match=r"^TRIO_STOMP_URL has the scheme 'x'"):
@@ -415,11 +426,17 @@ def test_own_identity(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     file = tmp_path / "secret"
     file.write_bytes(b"geheim\r\nmore\n")
     monkeypatch.setenv("TRIO_STOMP_PASSCODE", "other")
-    assert read_access(namespace()) == Access()
-    assert read_access(namespace(login="u")) == Access("u", "other")
-    assert read_access(namespace(login="u", passcode_file=str(file))) == Access("u", SECRET)
-    assert read_access(namespace(token_file=str(file))) == Access(token=SECRET)
-    assert SECRET not in repr(Access("u", SECRET, SECRET))
+    assert _connect_options.read_access(namespace()) == _connect_options.Access()
+    assert _connect_options.read_access(namespace(login="u")) == _connect_options.Access(
+        "u", "other"
+    )
+    assert _connect_options.read_access(
+        namespace(login="u", passcode_file=str(file))
+    ) == _connect_options.Access("u", SECRET)
+    assert _connect_options.read_access(namespace(token_file=str(file))) == _connect_options.Access(
+        token=SECRET
+    )
+    assert SECRET not in repr(_connect_options.Access("u", SECRET, SECRET))
 
 
 @pytest.mark.parametrize(
@@ -437,14 +454,16 @@ def test_a_file_that_holds_no_token(tmp_path: Path, content: bytes, expected: st
     file = tmp_path / "token"
     file.write_bytes(content)
     with pytest.raises(OptionError, match=expected):
-        read_access(namespace(token_file=str(file)))
+        _connect_options.read_access(namespace(token_file=str(file)))
 
 
 def test_the_passcode_is_asked_for_at_a_terminal(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("TRIO_STOMP_PASSCODE", raising=False)
     monkeypatch.setattr(sys, "stdin", Terminal())
     monkeypatch.setattr(getpass, "getpass", lambda prompt: f"{SECRET} of {prompt}")
-    assert read_access(namespace(login="u")) == Access("u", f"{SECRET} of Passcode of u: ")
+    assert _connect_options.read_access(namespace(login="u")) == _connect_options.Access(
+        "u", f"{SECRET} of Passcode of u: "
+    )
 
 
 @pytest.mark.parametrize("kind", [EOFError, UnicodeDecodeError, getpass.GetPassWarning])
@@ -462,7 +481,7 @@ def test_a_passcode_that_cannot_be_had(
     monkeypatch.setattr(sys, "stdin", Terminal())
     monkeypatch.setattr(getpass, "getpass", ask)
     with pytest.raises(OptionError):
-        read_access(namespace(login="u"))
+        _connect_options.read_access(namespace(login="u"))
 
 
 # The broker's pages.
@@ -484,8 +503,9 @@ def site() -> Iterator[FakeSite]:
         yield served
 
 
-def site_of(fake: FakeSite, access: Access = Access()) -> Site:  # noqa: B008
-    return Site(parse_url(fake.url), None, access)
+def site_of(fake: FakeSite, access: _connect_options.Access | None = None) -> _http_get.Site:
+    access = access or _connect_options.Access()
+    return _http_get.Site(_connect_options.parse_url(fake.url), None, access)
 
 
 def test_parameters_of_a_request(site: FakeSite) -> None:
@@ -527,15 +547,15 @@ def test_an_answer_that_does_not_do(site: FakeSite, name: str, expected: str) ->
 
 
 def test_requester_gets_an_answer(site: FakeSite) -> None:
-    site_of(site, Access("u", "p\u00e4")).get("/api/v1/object")
-    site_of(site, Access(token="t.o.k")).get("/api/v1/object")
+    site_of(site, _connect_options.Access("u", "p\u00e4")).get("/api/v1/object")
+    site_of(site, _connect_options.Access(token="t.o.k")).get("/api/v1/object")
     pair = base64.b64encode("u:p\u00e4".encode()).decode()
     assert [who for _, who in site.asked] == [f"Basic {pair}", "Bearer t.o.k"]
 
 
 def test_a_page_beyond_all_bounds(site: FakeSite, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(_http_get, "MAX_PAGE_BYTES", 7)
-    with pytest.raises(Unreachable, match="answers over 7 bytes"):
+    with pytest.raises(_http_get.Unreachable, match="answers over 7 bytes"):
         site_of(site).get("/api/v1/object")
 
 
@@ -548,8 +568,8 @@ def test_answer_without_text_is_reported_by_its_number() -> None:
     [("http://x..y:1", "no such host"), ("http://nowhere.invalid:1", "no such host")],
 )
 def test_a_host_that_is_not_there(url: str, expected: str) -> None:
-    with pytest.raises(Unreachable, match=expected):
-        Site(parse_url(url), None).get("/")
+    with pytest.raises(_http_get.Unreachable, match=expected):
+        _http_get.Site(_connect_options.parse_url(url), None).get("/")
 
 
 @pytest.mark.parametrize(
@@ -561,8 +581,10 @@ def test_a_host_that_is_not_there(url: str, expected: str) -> None:
     ],
 )
 def test_something_else_answers(said: bytes | None, expected: str) -> None:
-    with answering(said) as port, pytest.raises(Unreachable, match=expected):
-        Site(Address("127.0.0.1", port, False), None).get("/", 0.1 if said is None else 10.0)
+    with answering(said) as port, pytest.raises(_http_get.Unreachable, match=expected):
+        _http_get.Site(_connect_options.Address("127.0.0.1", port, False), None).get(
+            "/", 0.1 if said is None else 10.0
+        )
 
 
 def test_a_host_that_does_not_answer_is_given_up_sooner_than_a_broker_that_works(
@@ -644,7 +666,7 @@ def test_each_failure_of_tls_has_its_remedy(code: int | None, expected: str) -> 
         cause.verify_code = code
     failed = ConnectFailed("no connection")
     failed.__cause__ = cause
-    assert remedy_of(failed) == remedy_of(cause) == expected
+    assert _connect_options.remedy_of(failed) == _connect_options.remedy_of(cause) == expected
 
 
 def test_the_health_of_a_broker_that_speaks_tls_only() -> None:
@@ -850,3 +872,73 @@ def test_store_for_programs(tmp_path: Path) -> None:
     assert imported == {"message": 5, "setting": 1, "stream": 1, "streamed": 3}
     compacted = json.loads(run("store", "compact", "--json", copy).stdout)
     assert set(compacted) == {"bytes_before", "bytes_now"}
+
+
+def test_times_of_the_command_line() -> None:
+    assert time_ms("@1700000000.5") == 1_700_000_000_500
+    assert time_ms("2023-11-14T22:13:20Z") == 1_700_000_000_000
+    assert abs(time.time() * 1000 - 600_000 - time_ms("10m")) < 60_000
+    with pytest.raises(argparse.ArgumentTypeError, match="'10x' is no time; write one like"):
+        time_ms("10x")
+
+
+def test_a_secret_that_others_may_read(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = save(tmp_path / "secret", "geheim\n")
+    Path(path).chmod(0o644)
+    assert _connect_options.read_secret(path, "--token-file") == "geheim"
+    assert "has mode 0644: other users may read it" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("errors", "kind", "expected"),
+    [
+        ([ClientError("a"), ClientError("b")], CannotDo, "a!"),
+        ([ClientError("a"), KeyboardInterrupt()], KeyboardInterrupt, ""),
+        ([ClientError("a"), BrokenPipeError()], BrokenPipeError, ""),
+        ([OptionError("o"), ClientError("a")], OptionError, "o!"),
+        ([ClientError("a"), RuntimeError("a bug")], BaseExceptionGroup, ""),
+        ([LinkLost("gone"), BaseExceptionGroup("", [LinkLost("x")])], CannotDo, "h: gone; try"),
+    ],
+)
+def test_only_one_of_many_errors_is_printed(
+    errors: list[BaseException], kind: type[BaseException], expected: str
+) -> None:
+    address = _connect_options.Address("h", 1, False)
+    found = _session._blame(
+        BaseExceptionGroup("", errors),
+        lambda error: _session._explained(error, address).replace("h:1", "h"),
+        lambda: "!",
+    )
+    assert type(found) is kind or isinstance(found, kind)
+    assert expected in str(found)
+
+
+@pytest.mark.parametrize(
+    ("error", "remedy"),
+    [
+        (ConnectFailed("x"), "is the broker running there? check --url"),
+        (AuthenticationError("c", "x", {}), "check --login and the passcode"),
+        (NotAuthorized("c", "x", {}), "trio-stomp acl test"),
+        (LinkLost("x"), "try again"),
+        (BrokerError("c", "x\x1b", {}), "x\\x1b (c)"),
+    ],
+)
+def test_every_error_has_its_remedy(error: ClientError, remedy: str) -> None:
+    assert remedy in _session._explained(error, _connect_options.Address("h", 1, False))
+
+
+def test_a_question_controls_no_terminal(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    queue = "/queue/€\x1b[31m\x9b1m\u202e"
+    monkeypatch.setattr("sys.stdin", io.StringIO("y\n"))
+    monkeypatch.setattr(sys.stdin, "isatty", lambda: True)
+    assert ask_yes(f"Delete {queue}?")
+    assert capsys.readouterr().err == r"Delete /queue/€\x1b[31m\x9b1m\u202e? [y/N] "
+
+
+def test_a_process_without_standard_output(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("sys.stdout", None)
+    say("nobody reads this")
+    put("nor this")
+    assert main(["config", "show"]) == 0

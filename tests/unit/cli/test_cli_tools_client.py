@@ -9,7 +9,7 @@ import sys
 from collections.abc import AsyncIterator, Iterator
 from contextlib import AbstractContextManager
 from pathlib import Path
-from typing import ClassVar
+from typing import Any
 
 import pytest
 import trio
@@ -26,26 +26,14 @@ from tests.support.tool_fakes import (
     started,
 )
 from tests.support.tool_fakes import output_of as output_of
-from trio_stomp.base import OptionError
-from trio_stomp.cli import _session, main
-from trio_stomp.cli._connect_options import Address
-from trio_stomp.cli._lines import Outgoing, line_of, own_headers, read_headers, read_line
-from trio_stomp.cli._tool import CannotDo
+from trio_stomp.cli import main
 from trio_stomp.cli.commands import _bench
 from trio_stomp.cli.commands._manage import _cancel
-from trio_stomp.cli.commands._manage._dead import dead_letters_of
 from trio_stomp.cli.commands._manage._messages import of_dead_letter
 from trio_stomp.cli.commands._messages import _send
 from trio_stomp.cli.commands._messages._printer import Printer
 from trio_stomp.cli.commands._messages._subscribe import start_of
-from trio_stomp.cli.commands._messages._template import Filling, Template
 from trio_stomp.client import (
-    AuthenticationError,
-    BrokerError,
-    ClientError,
-    ConnectFailed,
-    LinkLost,
-    NotAuthorized,
     open_client,
 )
 from trio_stomp.testing import ThreadedBroker, threaded_broker
@@ -61,67 +49,6 @@ def shared_broker() -> Iterator[ThreadedBroker]:
 def broker(shared_broker: ThreadedBroker, monkeypatch: pytest.MonkeyPatch) -> ThreadedBroker:
     monkeypatch.setenv("TRIO_STOMP_URL", shared_broker.url)
     return shared_broker
-
-
-# Lines of JSON.
-
-
-@pytest.mark.parametrize(
-    "body", [b"", b"text", b"\xff\x00", "\u00e4\n\u2028".encode(), b'{"a": 1}', b"\r\n"]
-)
-def test_a_message_survives_its_line(body: bytes) -> None:
-    line = line_of("/queue/a", {"type": "x:\ny", "message-id": "1", "x-stream-offset": "4"}, body)
-    assert "\n" not in line
-    assert read_line(line, "", {}, "line 1") == Outgoing("/queue/a", body, {"type": "x:\ny"})
-
-
-def test_the_command_line_wins_over_the_line() -> None:
-    line = '{"headers": {"a": "1", "b": "2"}, "destination": "/queue/b"}'
-    found = read_line(line, "/queue/a", {"a": "9"}, "line 1")
-    assert found == Outgoing("/queue/b", b"", {"a": "9", "b": "2"})
-    assert read_line('{"destination": "d", "headers": []}', "", {}, "line 1").headers == {}
-
-
-@pytest.mark.parametrize(
-    ("line", "expected"),
-    [
-        ("x", "line 7 is not valid JSON"),
-        ("[" * 99_999, "line 7 is not valid JSON"),
-        ("[]", "line 7 is not an object"),
-        ('{"bdy": "x"}', "line 7: unknown key 'bdy'; did you mean body?"),
-        ('{"body": "x"}', "line 7 has no destination"),
-        ('{"destination": 5}', "line 7 has no destination"),
-        ('{"destination": "d", "headers": [1]}', "headers must be an object of texts"),
-        ('{"destination": "d", "headers": {"a": 1}}', "headers must be an object of texts"),
-        ('{"destination": "d", "body": {}}', "body must be a text"),
-        ('{"destination": "d", "body": "\\ud800"}', "half a character"),
-        ('{"destination": "d", "body_base64": "?"}', "body_base64 is no Base64"),
-        ('{"destination": "d", "body_base64": 5}', "body_base64 is no Base64"),
-        ('{"destination": "d", "body_base64": "\u00e4"}', "body_base64 is no Base64"),
-        ('{"destination": "d", "body": "", "body_base64": ""}', "has both body and body_base64"),
-    ],
-)
-def test_an_invalid_line_is_refused(line: str, expected: str) -> None:
-    with pytest.raises(OptionError) as caught:
-        read_line(line, "", {}, "line 7")
-    assert expected in str(caught.value)
-
-
-def test_headers_of_the_command_line() -> None:
-    assert read_headers(["a:b:c", "d:"]) == {"a": "b:c", "d": ""}
-    for wrong, why in (
-        (["a"], "is not a header"),
-        ([":b"], "is not a header"),
-        (["a:1", "a:2"], "twice"),
-    ):
-        with pytest.raises(OptionError, match=why):
-            read_headers(wrong)
-
-
-def test_headers_of_one_hop_are_not_sent_again() -> None:
-    assert own_headers({"ack": "1", "x-stream-epoch": "e", "redelivered": "true", "n": "1"}) == {
-        "n": "1"
-    }
 
 
 # send
@@ -275,44 +202,6 @@ def test_a_wrong_login_is_one_line(tmp_path: Path, output_of: OutputOf) -> None:
         assert ran.stdout.startswith("sent to /queue/a")
 
 
-@pytest.mark.parametrize(
-    ("errors", "kind", "expected"),
-    [
-        ([ClientError("a"), ClientError("b")], CannotDo, "a!"),
-        ([ClientError("a"), KeyboardInterrupt()], KeyboardInterrupt, ""),
-        ([ClientError("a"), BrokenPipeError()], BrokenPipeError, ""),
-        ([OptionError("o"), ClientError("a")], OptionError, "o!"),
-        ([ClientError("a"), RuntimeError("a bug")], BaseExceptionGroup, ""),
-        ([LinkLost("gone"), BaseExceptionGroup("", [LinkLost("x")])], CannotDo, "h: gone; try"),
-    ],
-)
-def test_only_one_of_many_errors_is_printed(
-    errors: list[BaseException], kind: type[BaseException], expected: str
-) -> None:
-    address = Address("h", 1, False)
-    found = _session._blame(
-        BaseExceptionGroup("", errors),
-        lambda error: _session._explained(error, address).replace("h:1", "h"),
-        lambda: "!",
-    )
-    assert type(found) is kind or isinstance(found, kind)
-    assert expected in str(found)
-
-
-@pytest.mark.parametrize(
-    ("error", "remedy"),
-    [
-        (ConnectFailed("x"), "is the broker running there? check --url"),
-        (AuthenticationError("c", "x", {}), "check --login and the passcode"),
-        (NotAuthorized("c", "x", {}), "trio-stomp acl test"),
-        (LinkLost("x"), "try again"),
-        (BrokerError("c", "x\x1b", {}), "x\\x1b (c)"),
-    ],
-)
-def test_every_error_has_its_remedy(error: ClientError, remedy: str) -> None:
-    assert remedy in _session._explained(error, Address("h", 1, False))
-
-
 # subscribe
 
 
@@ -378,7 +267,7 @@ def test_signals_are_handled_before_the_first_line(
         order.append("listens")
         return listen(*signals)
 
-    def printing(printer: Printer, message: Filling) -> None:
+    def printing(printer: Printer, message: Any) -> None:
         order.append("prints")
         show(printer, message)
 
@@ -414,17 +303,15 @@ def test_messages_not_read_from_the_pipe_are_not_acknowledged(
 def test_a_terminal_is_not_driven_by_a_body(
     broker: ThreadedBroker, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    class Fake:
-        body = b"a\tb\n\x1b[31m\xff"
-        destination = "d"
-        headers: ClassVar[dict[str, str]] = {}
+    async def send() -> None:
+        async with open_client(broker.url) as client:
+            await client.send("/queue/t9", b"a\tb\n\x1b[31m\xff")
 
+    trio.run(send)
     out = Terminal()
     monkeypatch.setattr(sys, "stdout", out)
-    printer = Printer(Template.parse("{body}", ""))
-    printer.show(Fake())
+    assert main(["subscribe", "/queue/t9", "--count", "1", "--for", "30"]) == 0
     assert out.getvalue() == "a\tb\n\\x1b[31m\\xff\n"
-    assert not printer.is_done
 
 
 def test_lost_broker_is_reported() -> None:
@@ -455,8 +342,10 @@ def test_lost_broker_is_reported() -> None:
         ("/queue/deadletter", "/queue/deadletter"),
     ],
 )
-def test_the_queue_of_dead_letters(name: str, queue: str) -> None:
-    assert dead_letters_of(name) == queue
+def test_the_queue_of_dead_letters(
+    name: str, queue: str, broker: ThreadedBroker, output_of: OutputOf
+) -> None:
+    assert output_of("dlq", "show", name) == f"{queue}: 0 shown, 0 waiting\n"
 
 
 def kill(

@@ -13,43 +13,18 @@ from pathlib import Path
 import pytest
 from _crash.ports import free_port, free_ports
 
+from tests.support.commands import CANNOT, run_command
 from tests.support.files import save
 from tests.support.tls import authority
 from tests.support.tool_fakes import answering, fake_site, run
 from trio_stomp import OptionError
-from trio_stomp.cli._main import run_command
-from trio_stomp.cli._tool import say
-from trio_stomp.cli.commands._doctor import _disk as _doctor_disk
-from trio_stomp.cli.commands._doctor import _doctor
-from trio_stomp.cli.commands._doctor import _machine as _doctor_machine
-from trio_stomp.cli.commands._doctor._disk import (
-    check_data_directory,
-    check_kind,
-    check_space,
-    check_sync,
-    file_system,
-)
-from trio_stomp.cli.commands._doctor._machine import (
-    FAIL,
-    OK,
-    WARN,
-    Finding,
-    check_clock,
-    check_descriptors,
-    check_java,
-    check_libraries,
-    check_port,
-    check_python,
-    check_tls,
-    check_user,
-    java_version,
-)
+from trio_stomp.cli.commands._doctor import _disk, _doctor, _machine
 from trio_stomp.testing import threaded_broker
 
 
-def only(findings: object) -> Finding:
+def only(findings: object) -> _machine.Finding:
     (found,) = list(findings)  # type: ignore[call-overload]
-    assert isinstance(found, Finding)
+    assert isinstance(found, _machine.Finding)
     return found
 
 
@@ -136,7 +111,14 @@ def test_settings_refused_by_serve_are_the_operators_fault(monkeypatch: pytest.M
 def test_a_remedy_stands_below_its_fail(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    say(*_doctor._lines([Finding(FAIL, "a", "bad\x1b", "do it"), Finding(OK, "long", "fine")]))
+    findings = [
+        _machine.Finding(_machine.FAIL, "a", "bad\x1b", "do it"),
+        _machine.Finding(_machine.OK, "long", "fine"),
+    ]
+    for name in [each for each in vars(_doctor) if each.startswith("check_")]:
+        monkeypatch.setattr(_doctor, name, lambda *_: iter(()))
+    monkeypatch.setattr(_doctor, "check_user", lambda: iter(findings))
+    assert run_command("doctor", ["--no-progress"]) == CANNOT
     assert capsys.readouterr().out == (
         "FAIL  a     bad\\x1b\n            -> do it\nok    long  fine\n"
     )
@@ -146,29 +128,33 @@ def test_a_remedy_stands_below_its_fail(
 
 
 def test_version_is_printed_and_windows_gets_a_warning(monkeypatch: pytest.MonkeyPatch) -> None:
-    assert only(check_python()).status == OK
+    assert only(_machine.check_python()).status == _machine.OK
     monkeypatch.setattr(sys, "platform", "win32")
-    assert only(check_python()).status == WARN
-    assert list(check_descriptors(5)) == []
+    assert only(_machine.check_python()).status == _machine.WARN
+    assert list(_machine.check_descriptors(5)) == []
     monkeypatch.setattr(sys, "platform", "darwin")
-    assert _doctor_machine.is_synchronized() is None
+    assert _machine.is_synchronized() is None
 
 
-@pytest.mark.parametrize(("user", "status"), [(0, WARN), (1000, OK)])
+@pytest.mark.parametrize(("user", "status"), [(0, _machine.WARN), (1000, _machine.OK)])
 def test_running_as_root_is_a_warning(
     user: int, status: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(os, "geteuid", lambda: user)
-    assert only(check_user()).status == status
+    assert only(_machine.check_user()).status == status
 
 
 @pytest.mark.parametrize(
     ("limits", "status", "text"),
     [
-        ((1024, 100_000), OK, "soft limit 1024, hard limit 100000: enough for 20000 connections"),
-        ((1024, -1), OK, "soft limit 1024, hard limit none: enough for 20000"),
-        ((1024, 4096), WARN, "enough for about 4032 of 20000 connections"),
-        ((50, 50), FAIL, "enough for about 0 of 20000 connections"),
+        (
+            (1024, 100_000),
+            _machine.OK,
+            "soft limit 1024, hard limit 100000: enough for 20000 connections",
+        ),
+        ((1024, -1), _machine.OK, "soft limit 1024, hard limit none: enough for 20000"),
+        ((1024, 4096), _machine.WARN, "enough for about 4032 of 20000 connections"),
+        ((50, 50), _machine.FAIL, "enough for about 0 of 20000 connections"),
     ],
 )
 def test_limits_of_descriptors_are_judged(
@@ -177,10 +163,10 @@ def test_limits_of_descriptors_are_judged(
     import resource
 
     monkeypatch.setattr(resource, "getrlimit", lambda kind: limits)
-    found = only(check_descriptors(20_000))
+    found = only(_machine.check_descriptors(20_000))
     assert found.status == status
     assert text in found.text
-    assert ("ulimit -Hn 20064" in found.remedy) is (status != OK)
+    assert ("ulimit -Hn 20064" in found.remedy) is (status != _machine.OK)
 
 
 # The port.
@@ -188,13 +174,15 @@ def test_limits_of_descriptors_are_judged(
 
 def test_a_free_port_is_reported_as_free() -> None:
     port = free_port()
-    assert only(check_port("127.0.0.1", port)) == Finding(OK, "port", f"127.0.0.1:{port} is free")
+    assert only(_machine.check_port("127.0.0.1", port)) == _machine.Finding(
+        _machine.OK, "port", f"127.0.0.1:{port} is free"
+    )
 
 
 def test_a_broker_that_runs_already() -> None:
     with threaded_broker() as broker:
-        found = only(check_port("127.0.0.1", broker.port))
-    assert found.status == OK
+        found = only(_machine.check_port("127.0.0.1", broker.port))
+    assert found.status == _machine.OK
     assert found.text == (
         f"127.0.0.1:{broker.port}: another trio_stomp is running there (process {os.getpid()})"
     )
@@ -203,25 +191,25 @@ def test_a_broker_that_runs_already() -> None:
 @pytest.mark.parametrize(
     ("pages", "status", "text"),
     [
-        ({"/livez": (200, b"ok\n")}, OK, "another trio_stomp is running there"),
-        ({"/livez": (200, b"<html>")}, FAIL, "is in use by another program"),
-        ({}, FAIL, "is in use by another program"),
+        ({"/livez": (200, b"ok\n")}, _machine.OK, "another trio_stomp is running there"),
+        ({"/livez": (200, b"<html>")}, _machine.FAIL, "is in use by another program"),
+        ({}, _machine.FAIL, "is in use by another program"),
     ],
 )
 def test_another_server_answers(
     pages: dict[str, tuple[int, bytes]], status: str, text: str
 ) -> None:
     with fake_site(pages) as site:
-        found = only(check_port("127.0.0.1", site.port))
+        found = only(_machine.check_port("127.0.0.1", site.port))
     assert found.status == status
     assert found.text.endswith(text)
-    assert bool(found.remedy) is (status == FAIL)
+    assert bool(found.remedy) is (status == _machine.FAIL)
 
 
 def test_port_of_a_server_without_http() -> None:
     with answering(b"220 mail\r\n") as port:
-        found = only(check_port("127.0.0.1", port))
-    assert found.status == FAIL
+        found = only(_machine.check_port("127.0.0.1", port))
+    assert found.status == _machine.FAIL
     assert found.text.endswith("is in use by a program that does not speak plain HTTP")
 
 
@@ -241,8 +229,11 @@ def test_a_port_that_cannot_be_had(
         raise error
 
     monkeypatch.setattr(socket, "create_server", refuse)
-    found = only(check_port("::1", 80))
-    assert (found.status, found.text.startswith("[::1]:80 is not available: ")) == (FAIL, True)
+    found = only(_machine.check_port("::1", 80))
+    assert (found.status, found.text.startswith("[::1]:80 is not available: ")) == (
+        _machine.FAIL,
+        True,
+    )
     assert remedy in found.remedy
 
 
@@ -250,15 +241,17 @@ def test_a_port_that_cannot_be_had(
 
 
 def test_a_clock_before_the_program_is_wrong() -> None:
-    assert only(check_clock(0.0)).status == FAIL
+    assert only(_machine.check_clock(0.0)).status == _machine.FAIL
 
 
-@pytest.mark.parametrize(("synchronized", "status"), [(True, OK), (None, OK), (False, WARN)])
+@pytest.mark.parametrize(
+    ("synchronized", "status"), [(True, _machine.OK), (None, _machine.OK), (False, _machine.WARN)]
+)
 def test_a_clock_that_nothing_keeps_right(
     synchronized: bool | None, status: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(_doctor_machine, "is_synchronized", lambda: synchronized)
-    assert only(check_clock()).status == status
+    monkeypatch.setattr(_machine, "is_synchronized", lambda: synchronized)
+    assert only(_machine.check_clock()).status == status
 
 
 @pytest.mark.parametrize(("state", "known"), [(0, True), (5, False), (-1, None)])
@@ -270,9 +263,9 @@ def test_the_kernel_is_asked_for_its_clock(
             return state
 
     monkeypatch.setattr(ctypes, "CDLL", lambda name: Library())
-    assert _doctor_machine.is_synchronized() is known
+    assert _machine.is_synchronized() is known
     monkeypatch.setattr(ctypes, "CDLL", lambda name: object())
-    assert _doctor_machine.is_synchronized() is None
+    assert _machine.is_synchronized() is None
 
 
 # TLS.
@@ -280,16 +273,16 @@ def test_the_kernel_is_asked_for_its_clock(
 
 def test_missing_or_unreadable_certificates_fail(tmp_path: Path) -> None:
     trustme = pytest.importorskip("trustme")
-    assert list(check_tls("", "")) == []
-    assert only(check_tls("", "key")).status == FAIL
-    assert only(check_tls("nix", "")).status == FAIL
+    assert list(_machine.check_tls("", "")) == []
+    assert only(_machine.check_tls("", "key")).status == _machine.FAIL
+    assert only(_machine.check_tls("nix", "")).status == _machine.FAIL
     file = tmp_path / "cert.pem"
     leaf = trustme.CA().issue_cert("localhost")
     leaf.private_key_and_cert_chain_pem.write_to_path(str(file))
     file.chmod(0o600)
-    assert only(check_tls(str(file), "")).status == OK
+    assert only(_machine.check_tls(str(file), "")).status == _machine.OK
     file.chmod(0o644)
-    assert {found.status for found in check_tls(str(file), "")} == {WARN}
+    assert {found.status for found in _machine.check_tls(str(file), "")} == {_machine.WARN}
 
 
 # Java and libraries.
@@ -305,7 +298,7 @@ def test_missing_or_unreadable_certificates_fail(tmp_path: Path) -> None:
     ],
 )
 def test_versions_of_java(text: str, version: int | None) -> None:
-    assert java_version(text) == version
+    assert _machine.java_version(text) == version
 
 
 def fake_java(directory: Path, text: str) -> None:
@@ -315,10 +308,10 @@ def fake_java(directory: Path, text: str) -> None:
 @pytest.mark.parametrize(
     ("text", "status", "expected"),
     [
-        ('openjdk version "17.0.9"', OK, "is Java 17"),
-        ('java version "1.8.0_1"', WARN, "is Java 8: too old for Spark"),
-        ("what?", WARN, "does not report its version"),
-        (None, WARN, "does not run"),
+        ('openjdk version "17.0.9"', _machine.OK, "is Java 17"),
+        ('java version "1.8.0_1"', _machine.WARN, "is Java 8: too old for Spark"),
+        ("what?", _machine.WARN, "does not report its version"),
+        (None, _machine.WARN, "does not run"),
     ],
 )
 def test_the_version_of_java_is_judged(
@@ -331,7 +324,7 @@ def test_the_version_of_java_is_judged(
     monkeypatch.setenv("JAVA_HOME", str(tmp_path))
     if text is None:
         monkeypatch.setattr(subprocess, "run", hang)
-    found = only(check_java())
+    found = only(_machine.check_java())
     assert (found.status, found.text) == (status, f"{tmp_path}/bin/java {expected}")
 
 
@@ -339,59 +332,65 @@ def test_missing_java_is_reported_with_where_it_was_looked_for(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("JAVA_HOME", str(tmp_path))
-    assert only(check_java()).text == (
+    assert only(_machine.check_java()).text == (
         f"no Java in JAVA_HOME={tmp_path}: the Spark analysis is not available"
     )
     monkeypatch.delenv("JAVA_HOME")
     monkeypatch.setenv("PATH", str(tmp_path))
-    assert only(check_java()).text == "no Java on the PATH: the Spark analysis is not available"
+    assert (
+        only(_machine.check_java()).text
+        == "no Java on the PATH: the Spark analysis is not available"
+    )
 
 
 def test_optional_libraries_are_reported_with_their_purpose(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(importlib.util, "find_spec", lambda name: None if name == "rich" else name)
-    found = {each.name: each for each in check_libraries()}
-    assert found["rich"].status == WARN
+    found = {each.name: each for each in _machine.check_libraries()}
+    assert found["rich"].status == _machine.WARN
     assert found["rich"].remedy == "if you want it: pip install rich"
-    assert found["lark"] == Finding(OK, "lark", "selectors")
+    assert found["lark"] == _machine.Finding(_machine.OK, "lark", "selectors")
 
 
 # The disk.
 
 
 def test_without_a_data_directory_nothing_survives() -> None:
-    found = only(check_data_directory(""))
-    assert (found.status, "nothing survives" in found.text) == (OK, True)
+    found = only(_disk.check_data_directory(""))
+    assert (found.status, "nothing survives" in found.text) == (_machine.OK, True)
 
 
 def test_a_directory_that_cannot_be_written_to(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(os, "access", lambda path, mode: False)
-    found = only(check_data_directory(str(tmp_path / "a" / "b")))
-    assert (found.status, found.text) == (FAIL, f"{tmp_path} cannot be written to by this user")
+    found = only(_disk.check_data_directory(str(tmp_path / "a" / "b")))
+    assert (found.status, found.text) == (
+        _machine.FAIL,
+        f"{tmp_path} cannot be written to by this user",
+    )
 
 
 def test_a_directory_is_looked_at_in_full(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(_doctor_disk, "file_system", lambda path: "tmpfs")
-    found = list(check_data_directory(str(tmp_path)))
+    monkeypatch.setattr(_disk, "file_system", lambda path: "tmpfs")
+    found = list(_disk.check_data_directory(str(tmp_path)))
     assert [each.name for each in found] == ["data", "space", "disk", "sync"]
     assert found[0].text == f"{tmp_path} is there"
-    assert found[2].status == WARN
+    assert found[2].status == _machine.WARN
 
 
 @pytest.mark.parametrize(
     ("free", "status", "text"),
     [
-        (5 << 30, OK, "5.0 GiB free"),
-        (1 << 29, WARN, "512 MiB free: less than 1 GiB"),
-        (1 << 20, FAIL, "1 MiB free: less than 64 MiB"),
-        (0, FAIL, "0 MiB free"),
+        (5 << 30, _machine.OK, "5.0 GiB free"),
+        (1 << 29, _machine.WARN, "512 MiB free: less than 1 GiB"),
+        (1 << 20, _machine.FAIL, "1 MiB free: less than 64 MiB"),
+        (0, _machine.FAIL, "0 MiB free"),
     ],
 )
 def test_free_space_is_judged(free: int, status: str, text: str) -> None:
-    found = check_space("d", free)
+    found = _disk.check_space("d", free)
     assert found.status == status
     assert found.text.startswith(text)
 
@@ -400,7 +399,7 @@ def test_free_space_is_judged(free: int, status: str, text: str) -> None:
     ("kind", "word"), [("tmpfs", "in memory"), ("nfs4", "network"), ("ext4", None), ("", None)]
 )
 def test_kinds_of_disk(kind: str, word: str | None) -> None:
-    found = check_kind("d", kind)
+    found = _disk.check_kind("d", kind)
     assert (found is None) if word is None else (found is not None and word in found.text)
 
 
@@ -412,9 +411,9 @@ def test_the_nearest_mount_counts(tmp_path: Path) -> None:
     mounts.write_text(
         f"x / ext4 rw\nx {place} xfs rw\nx {place} tmpfs rw\nx {tmp_path}/a nfs rw\nodd\n"
     )
-    assert file_system(inside, str(mounts)) == "tmpfs"
-    assert file_system(tmp_path, str(mounts)) == "ext4"
-    assert file_system(tmp_path, str(tmp_path / "none")) == ""
+    assert _disk.file_system(inside, str(mounts)) == "tmpfs"
+    assert _disk.file_system(tmp_path, str(mounts)) == "ext4"
+    assert _disk.file_system(tmp_path, str(tmp_path / "none")) == ""
 
 
 class Clock:
@@ -431,12 +430,16 @@ class Clock:
 
 @pytest.mark.parametrize(
     ("taken_s", "status", "word"),
-    [(0.001, OK, "1.00 ms"), (0.05, WARN, "waits this long"), (1e-6, WARN, "implausibly fast")],
+    [
+        (0.001, _machine.OK, "1.00 ms"),
+        (0.05, _machine.WARN, "waits this long"),
+        (1e-6, _machine.WARN, "implausibly fast"),
+    ],
 )
 def test_slow_and_implausibly_fast_syncs_are_warnings(
     taken_s: float, status: str, word: str, tmp_path: Path
 ) -> None:
-    found = check_sync(tmp_path, Clock(taken_s))
+    found = _disk.check_sync(tmp_path, Clock(taken_s))
     assert found.status == status
     assert word in found.text
     assert list(tmp_path.iterdir()) == []
@@ -447,9 +450,9 @@ def test_a_disk_that_fails(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> N
         raise OSError(errno.EIO, "Input/output error")
 
     monkeypatch.setattr(os, "fdatasync", fail)
-    found = check_sync(tmp_path)
+    found = _disk.check_sync(tmp_path)
     assert (found.status, found.text) == (
-        FAIL,
+        _machine.FAIL,
         f"{tmp_path} cannot be written to: Input/output error",
     )
     assert list(tmp_path.iterdir()) == []

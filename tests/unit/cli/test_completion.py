@@ -12,19 +12,18 @@ from pathlib import Path
 
 import pytest
 
+from tests.support import commands
 from tests.support.tool_fakes import PATIENCE_S, OutputOf, environment, run, running
 from tests.support.tool_fakes import output_of as output_of
-from trio_stomp.cli import _main
-from trio_stomp.cli.commands import _completion
 from trio_stomp.testing import threaded_broker
 
 
-@pytest.mark.parametrize("shell", _completion.SHELLS)
+@pytest.mark.parametrize("shell", ["bash", "zsh", "tcsh", "fish"])
 def test_the_script_is_one(shell: str) -> None:
     pytest.importorskip("shtab", reason="pip install 'trio-stomp[cli]'")
     ran = run("completion", shell)
     assert (ran.returncode, ran.stderr) == (0, "")
-    for name in _main.names():
+    for name in commands.names():
         assert name in ran.stdout
     assert "trio-stomp" in ran.stdout
     program = shutil.which(shell)

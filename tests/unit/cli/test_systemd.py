@@ -11,7 +11,6 @@ import pytest
 import trio
 
 from trio_stomp.cli.process import feed_watchdog, handed_over, notify
-from trio_stomp.cli.process._systemd import watchdog_s
 
 ROOT = Path(__file__).parents[3]
 
@@ -38,12 +37,30 @@ def test_missing_systemd_socket_is_no_error() -> None:
     assert not notify("READY=1", {"NOTIFY_SOCKET": "@trio-stomp-nobody-is-there"})
 
 
-def test_when_it_wants_to_hear_from_us() -> None:
-    own, other = str(os.getpid()), str(os.getpid() + 1)
-    assert watchdog_s({"WATCHDOG_USEC": "3000000"}) == 3.0
-    assert watchdog_s({"WATCHDOG_USEC": "3000000", "WATCHDOG_PID": own}) == 3.0
-    assert watchdog_s({"WATCHDOG_USEC": "3000000", "WATCHDOG_PID": other}) == 0.0
-    assert watchdog_s({}) == watchdog_s({"WATCHDOG_USEC": "soon"}) == 0.0
+@pytest.mark.parametrize(
+    ("asked", "times"),
+    [
+        ({"WATCHDOG_USEC": "3000000"}, 7),
+        ({"WATCHDOG_USEC": "3000000", "WATCHDOG_PID": f"{os.getpid()}"}, 7),
+        ({"WATCHDOG_USEC": "3000000", "WATCHDOG_PID": f"{os.getpid() + 1}"}, 0),
+        ({"WATCHDOG_USEC": "soon"}, 0),
+        ({}, 0),
+    ],
+    ids=["asked", "us", "another", "no number", "not asked"],
+)
+async def test_when_it_wants_to_hear_from_us(
+    systemd: tuple[socket.socket, dict[str, str]],
+    autojump_clock,
+    asked: dict[str, str],
+    times: int,
+) -> None:
+    listener, environment = systemd
+    with trio.move_on_after(10):
+        await feed_watchdog({**environment, **asked})
+    assert [listener.recv(100) for _ in range(times)] == [b"WATCHDOG=1"] * times
+    listener.setblocking(False)
+    with pytest.raises(BlockingIOError):
+        listener.recv(100)
 
 
 async def test_the_loop_feeds_the_watchdog_twice_as_often_as_it_must(

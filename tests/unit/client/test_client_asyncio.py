@@ -12,7 +12,6 @@ from tests.support.gate import Gate, open_gate
 from tests.support.tls import authority
 from trio_stomp.client import Client, ClientClosed, LinkLost, Subscription, open_client
 from trio_stomp.client.loops import Loop, ParkingLot, Scope, current_loop
-from trio_stomp.client.loops._asyncio import _ParkingLot
 from trio_stomp.testing import ThreadedBroker, threaded_broker
 
 
@@ -305,7 +304,7 @@ def test_the_end_of_a_scope_takes_back_a_cancellation_that_has_not_struck() -> N
 
 async def _cancel_and_wake(*, wakes_first: bool) -> None:
     """Cancel a task that waits, and wake it in the same turn, in one of both orders."""
-    lot = _ParkingLot()
+    lot = current_loop().parking_lot()
     tasks = [asyncio.create_task(lot.park()) for _ in range(2)]
     await asyncio.sleep(0)
     if wakes_first:

@@ -37,6 +37,7 @@ from tests.support.chaos import (
     most_dials,
     worsen,
 )
+from tests.support.startup import composition
 from trio_stomp import Settings
 from trio_stomp.broker import DestinationPolicy
 from trio_stomp.client import (
@@ -52,7 +53,6 @@ from trio_stomp.client import (
 )
 from trio_stomp.server import Server
 from trio_stomp.server._committer import Appender
-from trio_stomp.startup import _serve
 from trio_stomp.store import Turn, append_sound
 from trio_stomp.testing import Faults, TestBroker, _broker, open_test_broker
 
@@ -517,7 +517,7 @@ def run_chaos(
 ) -> dict[str, int]:
     """Run, and judge. What chance there is in Trio comes from the seed too."""
     witness, servers = Witness(), list[Server]()
-    assemble = _serve._assemble
+    assemble = composition._assemble
 
     def note_server(*args: object) -> Server:
         servers.append(assemble(*args))  # type: ignore[arg-type]
@@ -526,7 +526,7 @@ def run_chaos(
     def watched(name: str, faults: Faults) -> WatchedLink:
         return WatchedLink(name, faults, witness=witness)
 
-    monkeypatch.setattr(_serve, "_assemble", note_server)
+    monkeypatch.setattr(composition, "_assemble", note_server)
     monkeypatch.setattr(_broker, "Link", watched)
     monkeypatch.setattr(trio._core._run, "_ALLOW_DETERMINISTIC_SCHEDULING", True)
     monkeypatch.setattr(trio._core._run, "_r", random.Random(seed))

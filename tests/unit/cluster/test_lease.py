@@ -5,7 +5,8 @@ from attrs import define, field
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from trio_stomp.cluster import Claim, Lease, LeaseOptions
+from trio_stomp.cluster import Lease, LeaseOptions
+from trio_stomp.cluster.leases import Claim
 
 TIMES = LeaseOptions(ttl_s=10, renew_s=2, rank_s=1)
 

@@ -10,9 +10,8 @@ from trio.testing import wait_all_tasks_blocked
 
 from tests.support.core import OutboxFake
 from trio_stomp.base import CloseReason, Identity
-from trio_stomp.broker import Client, Guest
+from trio_stomp.broker import Client
 from trio_stomp.cluster.routing._encoder import Routed
-from trio_stomp.cluster.routing._frames import Piece
 from trio_stomp.cluster.routing._local import LocalLink
 from trio_stomp.frames import FrameRun, Head
 from trio_stomp.protocol import (
@@ -75,7 +74,7 @@ class Owner:
     session: Session = field(factory=Session)
     ended: trio.Event = field(factory=trio.Event)
 
-    def open(self, guest: Guest) -> Session:
+    def open(self, guest: LocalLink) -> Session:
         return self.session
 
 
@@ -104,7 +103,7 @@ class Upstream:
     def tell_drained(self) -> None:
         self.drained += 1
 
-    def receive(self, pieces: Sequence[Piece]) -> bool:
+    def receive(self, pieces: Sequence[Any]) -> bool:
         self.calls += [("receive", each.data) for each in pieces]
         return True
 
@@ -281,7 +280,7 @@ def test_bodies_receipts_and_other_events_are_passed_on_as_they_are() -> None:
 
 def test_the_owner_reaches_the_client_through_the_link() -> None:
     here = bench()
-    link: Guest = here.link
+    link = here.link
     assert (link.client, link.outbox) == (here.upstream.client, here.upstream.outbox)
     assert link.is_noted is False
     here.upstream.is_noted = True

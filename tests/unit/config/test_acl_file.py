@@ -7,8 +7,9 @@ import pytest
 from trio_stomp.base import ANONYMOUS, Identity, OptionError
 from trio_stomp.broker.rules import AccessRules, Action, Rule
 from trio_stomp.config import read_acl_file
-from trio_stomp.config._acl_file import MAX_PERSONAL_RULES, MAX_RULES
-from trio_stomp.config._toml_file import MAX_FILE_BYTES
+
+MAX_RULES, MAX_PERSONAL_RULES = 10_000, 256
+MAX_FILE_BYTES = 1024 * 1024
 
 EXAMPLE = Path(__file__).parents[3] / "conf" / "acl.toml"
 

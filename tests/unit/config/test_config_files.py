@@ -10,8 +10,9 @@ from trio_stomp.base import OptionError
 from trio_stomp.broker import Action, DestinationPolicy
 from trio_stomp.cli import parse
 from trio_stomp.config import Settings, Source, load, options, shown, toml, variable_of
-from trio_stomp.config._layers import MAX_FILES
-from trio_stomp.config._toml_file import MAX_FILE_BYTES
+
+MAX_FILES = 1_000
+MAX_FILE_BYTES = 1024 * 1024
 
 
 def refused(path: str | None, environ: dict[str, str] | None = None) -> str:

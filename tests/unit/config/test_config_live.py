@@ -20,11 +20,11 @@ from tests.support.fakes import (
 from tests.support.files import save
 from tests.support.hostile import connect_narrow
 from tests.support.limits import LIMITS, Limit, id_of
+from tests.support.startup import use_settings
 from tests.support.tls import authority
 from trio_stomp import OptionError, Settings
 from trio_stomp.broker import AccessRules, Action, DestinationPolicy, Queue, Rule
 from trio_stomp.config import Change, adopt, changes, options, own, policy_book
-from trio_stomp.startup._serve import _use
 from trio_stomp.store import Done, JournalOptions, JournalStore, Turn
 
 PACKAGE = Path(__file__).parents[3] / "trio_stomp"
@@ -224,7 +224,7 @@ async def test_policies_reach_destinations_that_are_there_already(dial: Dial):
     dial.options.update(persistent="header")
     settings = dial.security.settings
     result = attrs.evolve(new, **{name: getattr(settings, name) for name in ("diag", "protocol")})
-    await _use(settings, dial.security, dial.server, result, dial.security._read(result))
+    await use_settings(settings, dial.security, dial.server, result, dial.security._read(result))
     await trio.testing.wait_all_tasks_blocked()
     assert (topic.retain, topic.slow_consumer) == ("always", "disconnect")
     assert (queue.persistent, topic.ttl_s) == ("header", 0)
@@ -266,7 +266,7 @@ async def reload(dial: Dial, **values: object) -> None:
     # Nothing in a thread: a mock clock would not wait for it.
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(trio.to_thread, "run_sync", at_once)
-        await _use(settings, dial.security, dial.server, new, dial.security._read(new))
+        await use_settings(settings, dial.security, dial.server, new, dial.security._read(new))
     await trio.testing.wait_all_tasks_blocked()
 
 

@@ -19,20 +19,19 @@ from tests.support.core import Bench, OutboxFake
 from tests.support.fakes import Client as Peer
 from tests.support.fakes import Dial, Received, WebSocketPipe, open_dial
 from tests.support.hostile import BINARY, TEXT, ws
+from tests.support.startup import make_server
 from trio_stomp import CloseReason, ServerHandle, Settings
-from trio_stomp.base import LOOKS, RECORDS
+from trio_stomp.base import LOOKS, PAGE, PREFIX, RECORDS, SCHEMA_VERSION, TABLES, Field, Table
 from trio_stomp.base import schema as schema
 from trio_stomp.broker import Client, DestinationPolicy, Histogram
-from trio_stomp.diag import PAGE, PREFIX, SCHEMA_VERSION, TABLES, Field, Reporter, Table
+from trio_stomp.diag import Reporter
 from trio_stomp.diag import _process as process
 from trio_stomp.diag import _reporter as reporter_module
 from trio_stomp.diag._records import _waiting_record
-from trio_stomp.diag._reporter import MAX_PUT_OFF
 from trio_stomp.frames import FrameRun, Head
 from trio_stomp.protocol import Subscribed
 from trio_stomp.server import Connection, Server
 from trio_stomp.startup import Security
-from trio_stomp.startup._serve import _assemble
 from trio_stomp.transport import wire_over
 
 WALL = 1_767_225_600.25  # 2026-01-01T00:00:00.250000Z
@@ -96,7 +95,7 @@ class Paper(OutboxFake):
 def assemble(**options: object) -> tuple[Server, Reporter]:
     """Return a broker without tasks."""
     settings = Settings.of(**({"diag_interval_s": INTERVAL_S} | options))
-    server = _assemble(settings, Security(settings), ServerHandle(()))
+    server = make_server(settings, Security(settings), ServerHandle(()))
     reporter = Reporter(settings.diag, server, wall=wall)
     server.assemble(server.broker, reporter)
     return server, reporter
@@ -529,7 +528,7 @@ async def test_lists_wait_for_the_output_of_turns_but_not_for_ever() -> None:
         turns += 1
         assert server.inbox.take_nowait()  # another turn will come
     assert messages[0].items == []
-    assert MAX_PUT_OFF < turns <= 3 * (MAX_PUT_OFF + 1)
+    assert reporter_module.MAX_PUT_OFF < turns <= 3 * (reporter_module.MAX_PUT_OFF + 1)
     server.outboxes.dirty = []
     reporter.end_turn(0.0)
     reporter.tick(5.0)

@@ -15,7 +15,6 @@ from tests.support.site import add_all, ask
 from tests.support.site import dial as dial
 from trio_stomp.broker import Histogram
 from trio_stomp.diag import Reporter
-from trio_stomp.diag._process import open_files
 from trio_stomp.store import StoreStatistics
 from trio_stomp.web._health import (
     DEGRADED,
@@ -27,7 +26,6 @@ from trio_stomp.web._health import (
     Check,
     Disk,
     Health,
-    files_limit,
 )
 
 NAMES = ["draining", "store", "memory", "input_queue", "event_loop_lag", "descriptors", "disk"]
@@ -164,17 +162,18 @@ async def test_health_of_descriptors_depends_on_their_use(
     assert check(health, "descriptors").status == status
 
 
-def test_descriptors_of_this_process(monkeypatch: pytest.MonkeyPatch) -> None:
-    assert open_files() > 0
+async def test_descriptors_of_this_process(dial: Dial, monkeypatch: pytest.MonkeyPatch) -> None:
+    files = health_of(dial).files
+    assert files()[0] > 0
     resource = pytest.importorskip("resource")
     monkeypatch.setattr(resource, "getrlimit", lambda _: (77, 99))
-    assert files_limit() == 77
+    assert files()[1] == 77
     monkeypatch.setattr(resource, "getrlimit", lambda _: (resource.RLIM_INFINITY, 99))
-    assert files_limit() == 0
+    assert files()[1] == 0
     monkeypatch.setattr(sys, "platform", "win32")
-    assert files_limit() == 0
+    assert files()[1] == 0
     monkeypatch.setattr("trio_stomp.diag._process._FILES", "/nowhere")
-    assert open_files() == 0
+    assert files()[0] == 0
 
 
 @pytest.mark.parametrize(

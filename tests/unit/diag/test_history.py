@@ -8,6 +8,7 @@ from tests.support.core import Bench
 from tests.support.durable_fakes import DurableBench
 from tests.support.managing import drive
 from trio_stomp.base import schema
+from trio_stomp.broker import Step
 from trio_stomp.diag._stream import DiagStream, encode_items, timestamp
 from trio_stomp.web.management._history import Samples
 
@@ -56,11 +57,21 @@ class History:
         self.core.now += INTERVAL_S
 
     def samples(self, count: int, since_ms: int = 0) -> Samples:
-        found = Samples(
-            self.core.broker.manager, Q, count=count, since_ms=since_ms, until_ms=self.now_ms
-        )
+        found = self.begins(count, since_ms)
         drive(self.core, found)
         return found
+
+    def begins(self, count: int, since_ms: int = 0) -> Samples:
+        broker = self.core.broker
+        return Samples(
+            broker.turns,
+            None,
+            broker.manager,
+            queue=Q,
+            count=count,
+            since_ms=since_ms,
+            until_ms=self.now_ms,
+        )
 
 
 @pytest.fixture(params=["memory", "store"])
@@ -111,8 +122,11 @@ def test_a_stream_without_records_has_no_history(history: History) -> None:
 
 def test_reading_ends_with_its_client(history: History) -> None:
     history.report(queue())
-    found = Samples(history.core.broker.manager, Q, 2, 0, until_ms=history.now_ms)
-    found.end()
-    found.step(history.core.now)
-    found.end()
-    assert (found.total, found.points) == (2, [])
+    ticks = iter(range(100))
+    history.core.broker.turns.clock = lambda: next(ticks)
+    for has_begun in (False, True):
+        found = history.begins(2)
+        assert not has_begun or found.step(history.core.now) is not Step.DONE
+        found.end(history.core.now)
+        assert found.step(history.core.now) is Step.DONE
+        assert found.points == []

@@ -23,8 +23,8 @@ from tests.support.site import dial as dial
 from trio_stomp import CloseReason
 from trio_stomp.base import ClusterFigures, NodeFigures
 from trio_stomp.broker import Destination, Histogram
-from trio_stomp.broker.forwarding import Forward
 from trio_stomp.broker.names import Kind
+from trio_stomp.cluster.routing import Forward, Forwards
 from trio_stomp.diag import Figures, Reporter
 from trio_stomp.diag._figures import summed
 from trio_stomp.frames import SEND, Head
@@ -520,7 +520,10 @@ async def test_a_cluster_exports_who_follows_and_what_waits_for_other_partitions
         dial.server.cluster = Nodes()
         head = Head(SEND, (("destination", "/queue/there"),))
         item = Forward("/queue/there", head, [b"x"], [1], owner=None, quota=None, cost=1)
-        dial.server.broker.forwards.waiting[item] = None
+        broker = dial.server.broker
+        forwards = Forwards(broker.publisher.later, lambda: broker, lambda _: False)
+        forwards.waiting[item] = None
+        broker.publisher.later = forwards
         found = scrape(dial)
         assert found("cluster_forwards_waiting") == 1
         assert found.by("cluster_node_follows", "node") == {"a": 0, "b": 1, "c": 1, "d": 0}

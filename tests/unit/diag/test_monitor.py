@@ -5,7 +5,6 @@ import pytest
 from tests.support.core import Bench
 from tests.support.share_fakes import MOST, Clocked
 from trio_stomp.broker.explain import Monitor
-from trio_stomp.broker.explain._queue_monitor import STEP
 
 
 def monitor_body(bench: Bench) -> bytes:
@@ -38,7 +37,7 @@ def test_no_queue_no_text():
 
 def test_the_text_on_many_queues_is_made_in_pieces_and_one_at_a_time():
     desk = Clocked()
-    many = 200 * STEP
+    many = 6_400
     desk.queues(many)
     reader, ender = desk.actor(), desk.actor()
     reader.subscribes("/queue/monitor")

@@ -12,10 +12,9 @@ import pytest
 from tests.support.core import Bench, Core, Peer
 from tests.support.durable_fakes import DurableBench
 from tests.support.hostile import calls_of
+from tests.support.limits import MAX_GROUPS
 from trio_stomp.base import CloseReason, Quota
-from trio_stomp.base._memory import MIN_TABLES_BYTES
 from trio_stomp.broker import BrokerPolicies, DestinationPolicy, MemoryBudget, Queue
-from trio_stomp.broker.queues import _groups as groups_module
 from trio_stomp.broker.routing import hold_selector, release_selector
 from trio_stomp.broker.selectors import SelectorCompiler
 
@@ -37,7 +36,6 @@ def is_full(core: Core) -> bool:
 
 
 def test_half_as_much_as_messages_may_take_but_never_too_little() -> None:
-    assert MIN_TABLES_BYTES == LEAST
     assert MemoryBudget(1).tables_room == MemoryBudget(2 * LEAST + 1).tables_room == LEAST
     memory = MemoryBudget(4 * LEAST)
     assert memory.take_table(2 * LEAST)
@@ -406,11 +404,11 @@ def test_ids_that_are_withdrawn_are_given_back(is_forgotten: bool) -> None:
 # --- message groups -------------------------------------------------------------------------------
 
 
-def grouped(bench: Bench, count: int, size: int) -> int:
+def grouped(bench: Bench, count: int, size: int, ack: str = "client-individual") -> int:
     """Send a number of groups to two consumers, and return how many the broker remembers."""
     sender, readers = bench.actor(), [bench.actor(), bench.actor()]
     for reader in readers:
-        reader.subscribes(Q, ack="client-individual", x_prefetch_count="1000")
+        reader.subscribes(Q, ack=ack, x_prefetch_count="1000")
     for number in range(count):
         sender.sends(Q, message_group=f"{number:05}" + "g" * (size - 5))
         bench.turn()
@@ -446,11 +444,10 @@ def test_an_exclusive_consumer_takes_the_groups_of_others_away() -> None:
     bench.ends()
 
 
-def test_the_oldest_group_goes_when_there_are_too_many(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(groups_module, "MAX_GROUPS", 4)
+def test_the_oldest_group_goes_when_there_are_too_many() -> None:
     bench = Bench()
-    assert grouped(bench, 10, 100) == 4
-    assert [name[:5] for name in bench.queue(Q).groups.owners] == [f"{n:05}" for n in range(6, 10)]
+    assert grouped(bench, MAX_GROUPS + 6, 100, "auto") == MAX_GROUPS
+    assert next(iter(bench.queue(Q).groups.owners))[:5] == "00006"
     bench.ends()
 
 
@@ -497,5 +494,5 @@ def test_last_query_is_neither_kept_alive_nor_confused() -> None:
     selector = reader.client.subscriptions["0"].selector
     assert selector is not None
     assert selector._head is None
-    assert core.broker.subscriptions.selectors._remembering == []
+    assert core.broker.turns.ends == {}
     core.ends()

@@ -8,10 +8,12 @@ from pathlib import Path
 import pytest
 
 from tests.support.site import parse, whole
+from trio_stomp.broker import Action
 from trio_stomp.transport.http import HttpRequest
 from trio_stomp.web import Page, Site, in_one
-from trio_stomp.web._site import WATCH
 from trio_stomp.web._static import TYPES, read_files
+
+WATCH = ((Action.MONITOR, "DIAG"),)
 
 NASTY = "\"'><script>alert(1)</script>\\"
 STATIC = Path(str(files("trio_stomp.web").joinpath("static")))

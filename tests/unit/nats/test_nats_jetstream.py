@@ -26,7 +26,6 @@ from trio_stomp.nats import (
     open_client,
 )
 from trio_stomp.nats._consumer import Position, position_of
-from trio_stomp.nats._jetstream import checked
 
 BEAT_S = 0.05
 
@@ -107,10 +106,6 @@ async def test_each_pending_publication_gets_its_own_result() -> None:
             Disconnected,
         ]
         assert [each.sequence for each in found if isinstance(each, Published)] == [7]
-
-
-def test_answers_that_are_no_refusals_have_their_fields() -> None:
-    assert checked(b'{"seq":1}') == {"seq": 1}
 
 
 @pytest.mark.parametrize(

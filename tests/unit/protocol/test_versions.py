@@ -3,9 +3,33 @@
 import pytest
 
 from trio_stomp.base import CloseReason, ProtocolError
-from trio_stomp.frames import V1_0, V1_1, V1_2, HeaderRules
-from trio_stomp.protocol import STOMP_1_0, STOMP_1_1, STOMP_1_2, SUPPORTED, Version
-from trio_stomp.protocol._versions import VERSIONS, negotiate
+from trio_stomp.frames import V1_0, V1_1, V1_2, FrameLimits, HeaderRules
+from trio_stomp.protocol import (
+    STOMP_1_0,
+    STOMP_1_1,
+    STOMP_1_2,
+    SUPPORTED,
+    Codecs,
+    Opened,
+    ProtocolOptions,
+    Refused,
+    ServerSession,
+    Version,
+)
+
+VERSIONS = (STOMP_1_0, STOMP_1_1, STOMP_1_2)
+
+
+def negotiate(offered: str | None) -> Version:
+    """Return the version that a session speaks to a client that offers some."""
+    limits = FrameLimits(max_header_line_bytes=20_000, max_header_block_bytes=30_000)
+    session = ServerSession(Codecs(limits, ProtocolOptions()), may_ask=False)
+    line = "" if offered is None else f"accept-version:{offered}\n"
+    (event,) = session.receive_data(f"CONNECT\n{line}host:h\n\n\0".encode())
+    if isinstance(event, Refused):
+        raise event.error
+    assert isinstance(event, Opened)
+    return event.version
 
 
 @pytest.mark.covers("C03")
@@ -63,7 +87,5 @@ def test_differences_between_versions(version: Version, rules: HeaderRules, is_n
 
 
 def test_the_versions_are_ordered_and_their_indices_are_places() -> None:
-    assert [version.name for version in VERSIONS] == ["1.2", "1.1", "1.0"]
-    by_index = sorted(VERSIONS, key=lambda version: version.index)
-    assert [version.index for version in by_index] == [0, 1, 2]
-    assert ",".join(version.name for version in by_index) == SUPPORTED
+    assert [version.index for version in VERSIONS] == [0, 1, 2]
+    assert ",".join(version.name for version in VERSIONS) == SUPPORTED == "1.0,1.1,1.2"

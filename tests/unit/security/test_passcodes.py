@@ -19,7 +19,6 @@ from trio_stomp.security import (
     hash_passcode,
     needs_rehash,
 )
-from trio_stomp.security._passcodes import Cost, PasscodeStatistics, default_hasher, read_hash
 
 argon2 = pytest.importorskip("argon2", reason="pip install 'trio-stomp[security]'")
 
@@ -90,7 +89,7 @@ def test_every_check_does_the_same_work(
     assert checker.check(name, passcode) is is_right
     ((verified, given),) = hasher.verified
     assert given == passcode.encode("utf-8", "surrogatepass")
-    assert read_hash(verified) == Cost(8, 1, 1, 16, 32)
+    assert _passcodes.read_hash(verified) == _passcodes.Cost(8, 1, 1, 16, 32)
     assert checker.check(name, passcode) is is_right
 
 
@@ -105,11 +104,11 @@ def test_an_unknown_user_costs_as_much_as_most_hashes() -> None:
     users = {str(number): text for number, text in enumerate([rare, *usual])}
     hasher = CountingHasher()
     assert not PasscodeChecker(UserBook(users), hasher).check("nobody", "x")
-    assert read_hash(hasher.verified[0][0]) == Cost(16, 2, 2, 20, 32)
+    assert _passcodes.read_hash(hasher.verified[0][0]) == _passcodes.Cost(16, 2, 2, 20, 32)
     # Between as many of either, the dear one: too slow tells less of who is there than too fast.
     users = {"a": cheap().hash("x"), "b": rare, "c": cheap().hash("x"), "d": rare}
     PasscodeChecker(UserBook(users), hasher).check("nobody", "x")
-    assert read_hash(hasher.verified[1][0]) == Cost(64, 4, 1, 16, 32)
+    assert _passcodes.read_hash(hasher.verified[1][0]) == _passcodes.Cost(64, 4, 1, 16, 32)
 
 
 def test_stand_ins_are_not_the_same_twice(hasher: CountingHasher) -> None:
@@ -125,7 +124,7 @@ def test_a_book_of_plain_text_needs_no_hash(monkeypatch: pytest.MonkeyPatch) -> 
     assert [checker.check(*pair) for pair in wanted] == [True, False, False, True, False]
     # Not even what stands in for who is not there.
     assert not checker.check("who", checker._dummy_hash)
-    assert checker.statistics() == PasscodeStatistics(6, 2, 0, 0, 0)
+    assert checker.statistics() == _passcodes.PasscodeStatistics(6, 2, 0, 0, 0)
 
 
 def test_empty_book_has_no_users() -> None:
@@ -160,7 +159,7 @@ def test_a_long_passcode_is_wrong_and_costs_nothing(
     assert hasher.verified == []
     assert not checker.check(name, "x" * MAX_PASSCODE_BYTES)
     assert len(hasher.verified) == 1
-    assert checker.statistics() == PasscodeStatistics(3, 0, 0, 1, 0)
+    assert checker.statistics() == _passcodes.PasscodeStatistics(3, 0, 0, 1, 0)
 
 
 def test_the_longest_passcode_is_right(hasher: CountingHasher) -> None:
@@ -180,7 +179,7 @@ def test_repeated_correct_passcode_needs_no_hash(
     for name in ("hash", "plain"):
         assert [checker.check(name, "right") for _ in range(5)] == [True] * 5
     assert len(hasher.verified) == 2
-    assert checker.statistics() == PasscodeStatistics(10, 10, 8, 2, 2)
+    assert checker.statistics() == _passcodes.PasscodeStatistics(10, 10, 8, 2, 2)
 
 
 def test_cache_entry_is_for_one_user_and_passcode(hasher: CountingHasher) -> None:
@@ -300,7 +299,7 @@ def test_threads_compute_side_by_side_and_remember_once() -> None:
     found: list[bool] = []
     in_threads(3, lambda _: found.append(checker.check("a", "right")))
     assert found == [True] * 3
-    assert checker.statistics() == PasscodeStatistics(3, 3, 0, 3, 1)
+    assert checker.statistics() == _passcodes.PasscodeStatistics(3, 3, 0, 3, 1)
 
 
 # Errors.
@@ -342,7 +341,9 @@ def test_missing_library_is_reported_with_the_remedy(monkeypatch: pytest.MonkeyP
 def test_a_hash_is_salted_and_of_a_kind_that_is_read(hasher: CountingHasher) -> None:
     one, other = (hash_passcode("right", hasher) for _ in range(2))
     assert one != other
-    assert read_hash(one) == read_hash(other) == Cost(8, 1, 1, 16, 32)
+    assert (
+        _passcodes.read_hash(one) == _passcodes.read_hash(other) == _passcodes.Cost(8, 1, 1, 16, 32)
+    )
 
 
 @pytest.mark.parametrize("passcode", ["a\0b", "a\nb", "\x1b[A", "a\udcff", "x" * 1025])
@@ -365,13 +366,13 @@ def test_hashes_that_need_rehashing(hasher: CountingHasher) -> None:
 def test_the_default_profile_is_allowed_and_works() -> None:
     """The only test that pays for a real hash: of what an operator gets."""
     text = hash_passcode("right")
-    cost = read_hash(text)
+    cost = _passcodes.read_hash(text)
     assert cost.memory_kib >= 19 * 1024
     assert not needs_rehash(text)
     checker = PasscodeChecker(UserBook({"a": text}))
     assert checker.check("a", "right")
     assert not checker.check("a", "wrong")
-    assert default_hasher().verify(text, b"right")
+    assert _passcodes.default_hasher().verify(text, b"right")
 
 
 def test_decision_without_a_hash_is_immediate(hasher: CountingHasher) -> None:

@@ -21,9 +21,11 @@ from hypothesis import strategies as st
 from jwt.algorithms import HMACAlgorithm
 
 from trio_stomp.base import Identity, OptionError, StompError
-from trio_stomp.security._token_keys import MAX_KEYS, _secret, _Unusable
-from trio_stomp.security._tokens import MAX_NAME_BYTES, MAX_TOKEN_CHARS, TokenRefused, TokenVerifier
-from trio_stomp.security._tokens import warnings as token_warnings
+from trio_stomp.security import _tokens
+from trio_stomp.security._token_keys import _secret, _Unusable
+
+TokenVerifier = _tokens.TokenVerifier
+MAX_KEYS, MAX_NAME_BYTES, MAX_TOKEN_CHARS = 100, 255, 16 * 1024
 
 NOW = 1_700_000_000.0
 HOUR = 3600
@@ -157,7 +159,7 @@ def of_set(write: Write, *keys: object) -> TokenVerifier:
 
 def refusal(verifier: TokenVerifier, token: str, wall_s: float = NOW) -> str:
     """Why a token is refused; nothing of the token is in it."""
-    with pytest.raises(TokenRefused) as caught:
+    with pytest.raises(_tokens.TokenRefused) as caught:
         verifier.verify(token, wall_s)
     text = str(caught.value)
     assert isinstance(caught.value, StompError)
@@ -394,7 +396,7 @@ def test_a_token_may_be_long_and_no_longer(hs: TokenVerifier) -> None:
 
 @given(st.text() | st.lists(st.text("eyJ.-_A0="), max_size=4).map(".".join))
 def test_anything_is_refused_and_nothing_else_happens(hs: TokenVerifier, text: str) -> None:
-    with pytest.raises(TokenRefused):
+    with pytest.raises(_tokens.TokenRefused):
         hs.verify(text, NOW)
 
 
@@ -410,7 +412,7 @@ def test_signed_claims_give_an_identity_or_are_refused(
     result = by_hand({"alg": "HS256", **header}, {**claims(), **payload})
     try:
         identity = hs.verify(result, NOW)
-    except TokenRefused:
+    except _tokens.TokenRefused:
         return
     assert identity.expires_at > NOW
     assert math.isfinite(identity.expires_at)
@@ -838,7 +840,7 @@ def told_of(path: Path, form: str, **options: str) -> list[str]:
     name = "jwks_file" if form == "set" else "key_file"
     ours = TokenVerifier.load(**{name: str(path)}, **options)  # type: ignore[arg-type]
     files = {"key_file": "", "jwks_file": "", name: str(path)}
-    return [*token_warnings(ours, **files)]
+    return [*_tokens.warnings(ours, **files)]
 
 
 @pytest.mark.parametrize(("mode", "is_wide"), [(0o600, False), (0o640, False), (0o644, True)])

@@ -26,7 +26,8 @@ from trio_stomp.security import (
     warnings,
 )
 from trio_stomp.security._passcodes import MAX_MEMORY_KIB, MAX_PASSES, Cost, read_hash
-from trio_stomp.security._users import MAX_FILE_BYTES, MAX_FILE_LINES
+
+MAX_FILE_BYTES, MAX_FILE_LINES = 16 * 1024 * 1024, 1_000_000
 
 CHEAP = Cost(memory_kib=8, passes=1, lanes=1, salt_bytes=16, hash_bytes=32)
 HASH = CHEAP.phc(bytes(16), bytes(32))
@@ -622,7 +623,7 @@ def test_a_file_system_without_locks_can_be_used(
 
 CROWD = """
 import sys
-from trio_stomp.security._users import change_user_file
+from trio_stomp.security import change_user_file
 path, hash, which = sys.argv[1:]
 for number in range(10):
     change_user_file(path, lambda book: {f"u{which}-{number}": hash}, create=True)

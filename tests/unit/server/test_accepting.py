@@ -9,7 +9,8 @@ import trio
 from trio.testing import memory_stream_pair
 
 from trio_stomp.server import accept_from
-from trio_stomp.server._accepting import RETRY_S
+
+RETRY_S = 0.1
 
 
 class Listener(trio.abc.Listener[trio.abc.Stream]):

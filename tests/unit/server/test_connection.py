@@ -3,6 +3,7 @@
 import gc
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
+from pathlib import Path
 
 import pytest
 import trio
@@ -21,21 +22,21 @@ from tests.support.fakes import (
     open_dial,
     until,
 )
+from tests.support.files import save
 from tests.support.hostile import QUIET, connect_narrow, endings, expect_left
 from tests.support.hostile import dial as dial
+from tests.support.limits import REFUSALS_AT_ONCE
 from tests.support.site import ask_over_wire
 from trio_stomp import CloseReason
 from trio_stomp.broker import Delivery
 from trio_stomp.frames import FrameRun, Head
 from trio_stomp.server import Connection, ServerLimits
-from trio_stomp.server._admission import REFUSALS_AT_ONCE, Admission
+from trio_stomp.server._admission import Admission
 from trio_stomp.server._periodic import Relief
-from trio_stomp.server.connection._reader import (
-    BULK_BYTES,
-    FIRST_BYTES,
-    RECEIVE_BYTES,
-)
 from trio_stomp.transport import StreamWire
+
+FIRST_BYTES, RECEIVE_BYTES, BULK_BYTES = 8 * 1024, 64 * 1024, 256 * 1024
+"""Of a read: at first, usually, and of a client that sends much."""
 
 
 async def subscriber_and_publisher(dial: Dial, *, websocket: bool = False) -> tuple[Client, Client]:
@@ -713,6 +714,36 @@ async def test_large_frames_are_read_in_larger_pieces_until_small_ones_come() ->
         assert connection.reader.read_bytes == BULK_BYTES
         await send_all(sender, connection, b"SEND\ndestination:/topic/a\n\nx\0" * 100_000)
         assert connection.reader.read_bytes == RECEIVE_BYTES
+
+
+async def test_reading_is_charged_to_the_user_from_login_to_logout(tmp_path: Path) -> None:
+    users = save(tmp_path / "users", "alice:secret\n")
+    login = {"login": "alice", "passcode": "secret"}
+    async with open_dial(passwd_file=users, dialect="stompica", **QUIET) as dial:
+        client = await dial.open()
+        await wait_all_tasks_blocked()
+        connection = connection_of(dial)
+        reader = connection.reader
+
+        async def payer(data: bytes) -> str:
+            """Return who has paid for some bytes."""
+            quota, own = connection.client.quota, reader.read_s
+            before = 0.0 if quota is None else quota.read_s
+            await send_all(client, connection, data)
+            await wait_all_tasks_blocked()
+            is_own, is_users = reader.read_s != own, quota is not None and quota.read_s != before
+            assert is_own != is_users
+            return "own" if is_own else "user"
+
+        assert await payer(b"\n") == "own"
+        for _ in range(2):
+            await client.connect("1.2", login)
+            assert await payer(b"\n") == "user"
+            assert await payer(b"SEND\ndestination:/t\n\nx\0") == "user"
+            await client.send("DISCONNECT", {"receipt": "bye"})
+            await client.receive_until_receipt("bye")
+            assert await payer(b"\n") == "own"
+        assert connection.frames_in == 6
 
 
 def subscribing(numbers: range) -> bytes:

@@ -1,16 +1,17 @@
-"""The times at which a connection is checked: each deadline once, despite rounding of floats."""
+"""When a connection is checked, each deadline once; and its end, whose first cause counts."""
 
 import math
 from types import SimpleNamespace
 from typing import Any
 
+import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
+from trio_stomp.base import CloseReason, ProtocolError
 from trio_stomp.protocol import NO_HEARTBEATS, HeartbeatPlan
 from trio_stomp.server.connection._deadlines import Deadlines
 from trio_stomp.server.connection._lifecycle import Lifecycle
-from trio_stomp.server.connection._reader import Reader
 
 seconds = st.floats(0.001, 1000.0)
 
@@ -36,7 +37,7 @@ def silent(since: float, plan: HeartbeatPlan, ping_s: float, stall_s: float) -> 
     link: Any = Silent(since, plan, ping_s, stall_s)
     lifecycle = Lifecycle()
     lifecycle.open()
-    reader = Reader(link, lifecycle, last_received=since, is_reading=True)
+    reader: Any = SimpleNamespace(last_received=since, is_reading=True)
     return Deadlines(link, lifecycle, reader, opened_at=since)
 
 
@@ -68,3 +69,32 @@ def test_a_stalled_writer_ends_at_its_deadline(since: float, stall: float) -> No
     assert due == since + stall
     assert deadlines.look(due) == math.inf
     assert error_code(deadlines) == "write-stalled"
+
+
+# --- the end of a connection ----------------------------------------------------------------------
+
+TIMEOUT = ProtocolError("connect-timeout", "late", reason=CloseReason.CONNECT_TIMEOUT)
+REFUSED = ProtocolError("tls-required", "no", reason=CloseReason.AUTHENTICATION_FAILED)
+
+
+def test_end_found_by_the_reader_does_not_replace_the_first_error() -> None:
+    lifecycle = Lifecycle()
+    lifecycle.abort(TIMEOUT)
+    lifecycle.fail(REFUSED)  # caused by bytes that it had read before
+    assert lifecycle.pending_error is TIMEOUT
+    assert lifecycle.reading.cancel_called
+
+
+async def test_the_reason_is_fixed_when_the_broker_learns_of_the_end() -> None:
+    lifecycle = Lifecycle()
+    lifecycle.end(CloseReason.WEBSOCKET_ERROR)
+    assert not lifecycle.reading.cancel_called
+    lifecycle.disconnect(TIMEOUT)
+    lifecycle.on_close(CloseReason.CONNECTION_LOST)  # caused by the socket of the farewell
+    assert lifecycle.reason is CloseReason.CONNECT_TIMEOUT
+
+
+@pytest.mark.parametrize("name", ["reason", "pending_error", "is_open", "is_finished"])
+def test_only_the_lifecycle_assigns_its_state(name: str) -> None:
+    with pytest.raises(AttributeError):
+        setattr(Lifecycle(), name, None)

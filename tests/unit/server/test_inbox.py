@@ -10,6 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from trio.testing import MockClock, wait_all_tasks_blocked
 
+from tests.support.limits import CAPACITY
 from trio_stomp import CloseReason
 from trio_stomp.frames import FrameRun, Head
 from trio_stomp.protocol import Disconnected, Event
@@ -64,6 +65,18 @@ async def test_items_come_out_in_order() -> None:
     assert (inbox.frames, inbox.bytes) == (0, 0)
     with pytest.raises(trio.WouldBlock):
         inbox.take_nowait()
+
+
+async def test_so_many_batches_lie_in_it_at_once(nursery: trio.Nursery) -> None:
+    inbox, done = inbox_of(), list[float]()
+    for _ in range(CAPACITY):
+        await inbox.put_batch(batch(1))
+    nursery.start_soon(puts, inbox, batch(1, mark=7.0), done)
+    await wait_all_tasks_blocked()
+    assert done == []
+    inbox.take_nowait()
+    await wait_all_tasks_blocked()
+    assert done == [7.0]
 
 
 @pytest.mark.parametrize(
@@ -220,6 +233,47 @@ async def test_dropping_if_the_operator_chose_so() -> None:
     assert (inbox.frames, inbox.bytes) == (0, 0)
     await inbox.put_batch(batch(10))
     assert inbox.dropped == 7
+
+
+async def test_what_is_left_after_dropping_does_not_wait_for_room() -> None:
+    """Even behind a single batch that is larger than the queue."""
+    inbox = inbox_of(max_input_queue_size=10, input_overflow="drop")
+    await inbox.put_batch(batch(500))
+    with trio.fail_after(1):
+        await inbox.put_batch(Batch(NOBODY, [sends(3), Disconnected(b"bye")], 4, 100, 0.0))
+    assert inbox.dropped == 3
+    assert [len(each.events) for each in take_all(inbox)] == [1, 1]
+    assert (inbox.frames, inbox.bytes) == (0, 0)
+
+
+async def test_an_offer_does_not_overtake_those_that_wait() -> None:
+    inbox = inbox_of(max_input_queue_size=10)
+    assert inbox.offer(batch(10, 7, mark=0))
+    assert not inbox.offer(batch(1))
+    done: list[float] = []
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(puts, inbox, batch(4, 1, mark=1), done)
+        await wait_all_tasks_blocked()
+        assert inbox.take_nowait().received_at == 0  # type: ignore[union-attr]
+        assert not inbox.offer(batch(1))  # there is room, and another was here before
+        await wait_all_tasks_blocked()
+        assert done == [1]
+    assert inbox.offer(batch(6, 2, mark=2))
+    assert (inbox.frames, inbox.bytes) == (10, 3)
+    assert [each.received_at for each in take_all(inbox)] == [1, 2]
+
+
+async def test_an_offer_that_does_not_fit_into_the_channel_counts_for_nothing() -> None:
+    inbox = inbox_of()
+    taken = 0
+    while inbox.offer(batch(1, 1)):
+        taken += 1
+    assert (inbox.frames, inbox.bytes) == (taken, taken)
+    assert len(take_all(inbox)) == taken
+    inbox.close()
+    with pytest.raises(trio.ClosedResourceError):
+        inbox.offer(batch(1, 1))
+    assert (inbox.frames, inbox.bytes) == (0, 0)
 
 
 async def test_items_without_size_never_wait_for_room() -> None:

@@ -10,14 +10,14 @@ from attrs import define, field
 from tests.support.core import AMPLE
 from trio_stomp import CloseReason
 from trio_stomp.base import MemoryBudget
-from trio_stomp.broker import NEVER, Client, Consumer, Delivery, Publication
-from trio_stomp.broker.delivery import Destination
+from trio_stomp.broker import Client, Consumer, Delivery
+from trio_stomp.broker.delivery import NEVER, Destination, Publication
 from trio_stomp.broker.names import Kind
 from trio_stomp.frames import FrameRun, Head
 from trio_stomp.protocol import Acked, Disconnected
 from trio_stomp.server import InnerServer, ServerLimits
 from trio_stomp.server._inner import InnerClient, InnerOutbox, is_given_back
-from trio_stomp.server.io import Batch, ConnectionEnd, Inbox, Outbox, OutboxShared
+from trio_stomp.server.io import Batch, ConnectionEnd, Inbox, Outbox, OutboxShared, Output
 
 PREFIX = b"P:"
 
@@ -77,13 +77,14 @@ class Bench:
         return self.client.outbox
 
     @property
-    def dirty(self) -> list[Outbox]:
+    def dirty(self) -> list[Output]:
         """Return the outboxes that the broker publishes at the end of its turn."""
-        return cast("list[Outbox]", self.server.outboxes.dirty)
+        return cast("list[Output]", self.server.outboxes.dirty)
 
     def end_turn(self) -> None:
         """Publish as the broker's dispatcher does."""
         dirty, self.server.outboxes.dirty = self.server.outboxes.dirty, []
+        self.server.outboxes.touched.update(dirty)
         for each in dirty:
             each.publish(0.0)
 
@@ -132,7 +133,7 @@ def test_the_broker_knows_the_client_as_its_own_with_the_address_of_the_real_one
         "192.0.2.0",
     )
     assert here.server.accepted == 1
-    assert here.client.wire is here.real.wire
+    assert here.outbox.remote == "192.0.2.7:5"
 
 
 def test_messages_and_frames_keep_their_order_on_the_clients_connection() -> None:
@@ -202,6 +203,33 @@ def test_the_broker_may_pause_the_client_and_end_its_session() -> None:
     here.client.end(cast("Any", error))
     here.client.release()
     assert here.guest.calls == [("pause", True), ("close", None)]
+
+
+@pytest.mark.parametrize("is_late", [True, False])
+async def test_a_client_that_has_left_is_counted_no_more(*, is_late: bool) -> None:
+    """Its traffic is that of its connection to the router; until it leaves, nobody minds."""
+    here = bench()
+    touched = cast("set[Output]", here.server.outboxes.touched)
+    touched.add(here.outbox)  # as the dispatcher does with a batch
+    here.outbox.stage_frame(b"RECEIPT")
+    await here.client.leave(CloseReason.CLIENT_CLOSED)
+    if is_late:
+        here.client.release()
+    here.end_turn()
+    touched.add(here.outbox)
+    here.client.release()
+    here.end_turn()
+    assert not touched
+
+
+async def test_a_bug_while_it_is_published_ends_the_clients_connection() -> None:
+    here = bench()
+    reasons: list[CloseReason] = []
+    here.real.on_close = reasons.append
+    here.outbox.stage(PREFIX, messages(b"1"))
+    here.outbox.lose(CloseReason.INTERNAL_ERROR)
+    assert reasons == [CloseReason.INTERNAL_ERROR]
+    assert here.real.waiting_bytes == here.real.shared.memory.used_bytes == 0
 
 
 # The router's side.

@@ -13,24 +13,16 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from trio.testing import MockClock, wait_all_tasks_blocked
 
+from tests.support.limits import JOIN_BYTES
 from trio_stomp import CloseReason
-from trio_stomp.broker import (
-    NEVER,
-    BrokerPolicies,
-    Client,
-    Delivery,
-    MemoryBudget,
-    Publication,
-    Subscription,
-)
-from trio_stomp.broker.delivery import Destination
-from trio_stomp.broker.headers._subscribe_options import PLAIN_SUBSCRIBE
+from trio_stomp.broker import BrokerPolicies, Client, Delivery, MemoryBudget, Subscription
+from trio_stomp.broker.delivery import NEVER, Destination, Publication
+from trio_stomp.broker.headers import SubscribeOptions
 from trio_stomp.broker.names import Kind
 from trio_stomp.broker.queues import Consumer
 from trio_stomp.broker.routing import FanOut
 from trio_stomp.frames import Head
 from trio_stomp.server.io import Outbox, OutboxShared, WebSocketMessages
-from trio_stomp.server.io._framing import BIG_TAIL_BYTES, JOIN_BYTES, Framing
 from trio_stomp.server.io._outbox import (
     BULK_INLINE_BYTES,
     CLEARED_AT_ONCE,
@@ -46,10 +38,11 @@ AMPLE = 1 << 40
 ROUTE = "/t"
 PLAIN, WEBSOCKET = "plain", "websocket"
 FRAMINGS = (PLAIN, WEBSOCKET)
+BIG_TAIL_BYTES = 64 * 1024
 BULK_TAILS = BULK_INLINE_BYTES // BIG_TAIL_BYTES
 
 
-def framing_of(name: str) -> Framing | None:
+def framing_of(name: str) -> WebSocketMessages | None:
     return WebSocketMessages("auto") if name == WEBSOCKET else None
 
 
@@ -976,7 +969,7 @@ async def test_only_messages_to_acknowledge_are_reported_as_expired_unwritten(ri
     consumer = Consumer(
         Subscription(Client("s", rig.outbox), "0", "0", ROUTE, [(ROUTE, None)], 1, "t", b"P:"),
         "client",
-        PLAIN_SUBSCRIBE,
+        SubscribeOptions(),
         FanOut(BrokerPolicies()),
     )
     now = trio.current_time()

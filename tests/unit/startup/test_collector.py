@@ -8,8 +8,9 @@ import pytest
 
 from tests.support.fakes import TCP, open_dial
 from tests.support.share_fakes import Clocked
-from trio_stomp.broker.queues._wildcard_queues import MANY_QUEUES
-from trio_stomp.startup._serve import collect_young, young_generation
+from tests.support.startup import composition
+
+collect_young, young_generation = composition.collect_young, composition.young_generation
 
 
 @pytest.fixture
@@ -53,13 +54,13 @@ def test_garbage_is_collected():
 def test_a_long_list_of_queues_is_not_traversed_by_young_collections():
     desk = Clocked()
     desk.broker.turns.collect_young = collect_young
-    desk.queues(2 * MANY_QUEUES)
+    desk.queues(512)
     few, many = desk.actor(), desk.actor()
     many.subscribes("/queue/z*", ack="client")
     desk.settles()
     few.subscribes("/queue/z0000*", ack="client")
     desk.settles()
-    assert len(many.consumer().queues) == 2 * MANY_QUEUES
+    assert len(many.consumer().queues) == 512
     assert not is_young(many.consumer().queues)
     assert len(few.consumer().queues) == 10
     assert is_young(few.consumer().queues), "for a few nothing is collected"

@@ -14,13 +14,12 @@ import pytest
 import trio
 from attrs import define, field
 
+from tests.support.startup import Embedding, serve_one
 from tests.support.tls import authority
 from tests.support.tool_fakes import PATIENCE_S, environment, running
 from trio_stomp.config import Settings
 from trio_stomp.server import EventFeed
 from trio_stomp.startup import _starting
-from trio_stomp.startup._serve import Embedding, serve_one
-from trio_stomp.startup._starting import Starting
 from trio_stomp.store import (
     JournalOptions,
     JournalStore,
@@ -139,7 +138,7 @@ async def test_a_port_in_use_ends_a_long_start() -> None:
 def test_progress_is_told_once_a_second(monkeypatch: pytest.MonkeyPatch) -> None:
     now, told = 100.0, list[float]()
     monkeypatch.setattr(time, "monotonic", lambda: now)
-    starting = Starting("journal", told.append)
+    starting = _starting.Starting("journal", told.append)
     starting.report(1, 4)
     starting.report(2, 4)
     now += 1.5

@@ -10,13 +10,13 @@ import pytest
 from trio_stomp.store import (
     JournalOptions,
     JournalStore,
-    OsFiles,
     Put,
     Recovered,
     StoreBroken,
     StoreLocked,
     Turn,
 )
+from trio_stomp.store.disk import OsFiles
 
 
 def opened(directory: Path, segment_bytes: int = 1 << 20) -> tuple[JournalStore, Recovered]:

@@ -9,7 +9,6 @@ from _oracle.store_disk import read_place
 from tests.support.stores import ignore
 from trio_stomp.store import Atomic, Done, JournalOptions, JournalStore, Put, Record, Turn
 from trio_stomp.store.disk import OsFiles
-from trio_stomp.store.journal._extents import Extents, extent_of
 from trio_stomp.store.journal.format import Copy
 from trio_stomp.store.tools import scan_records
 
@@ -112,34 +111,3 @@ def test_damage_in_a_mixed_file_costs_only_its_record(tmp_path: Path) -> None:
     assert store.recover(ignore).damage
     assert ids_in(store, PLACES[2]) == [1, 2, 3, 4, 6, 7]
     store.close()
-
-
-def test_no_two_extents_overlap() -> None:
-    extents = Extents()
-    # Copies of older messages, whose originals are gone; others may still be between them.
-    for ids, start in (((20, 25), 0), ((50, 60), 100), ((30, 40), 200)):
-        extents.add(extent_of(ids, 7, start, start + 100, 10, is_copy=True), 8)
-    extents.add(extent_of((90, 91), 7, 300, 400, 10), 8)
-    extents.add(extent_of((70, 80), 7, 400, 500, 10, is_copy=True), 8)
-    found = [(extent.first, extent.last) for extent in extents]
-    assert found == [(20, 25), (30, 40), (50, 60), (70, 80), (90, 91)]
-    assert [extents.find(first) for first, _ in found] == list(range(5))
-
-
-def test_an_extent_is_never_read_out_of_order() -> None:
-    extents = Extents()
-    # Two old messages were copied, and each time a new one was written after them.
-    for id, start, is_copy in ((1, 0, True), (8, 100, False), (3, 200, True), (9, 300, False)):
-        extents.add(extent_of((id,), 7, start, start + 100, 10, is_copy=is_copy), 8)
-    extents.coalesce(8)
-    found = [(extent.first, extent.last, extent.start, extent.end) for extent in extents]
-    assert found == [(1, 3, 0, 300), (8, 9, 100, 400)]
-
-
-def test_extents_of_interleaved_ids_are_merged() -> None:
-    extents = Extents()
-    for id, start, end in ((4, 0, 100), (6, 100, 200), (5, 200, 400), (7, 200, 400), (9, 400, 500)):
-        extents.add(extent_of((id,), 7, start, end, 10), 8)
-    found = [(each.first, each.last, each.start, each.end, each.count) for each in extents]
-    assert found == [(4, 7, 0, 400, 4), (9, 9, 400, 500, 1)]
-    assert [each.is_mixed for each in extents] == [True, False]

@@ -17,7 +17,6 @@ from trio_stomp.cli import main
 from trio_stomp.cli._progress import progress
 from trio_stomp.store import (
     Begin,
-    CheckResult,
     Done,
     JournalOptions,
     JournalStore,
@@ -32,6 +31,7 @@ from trio_stomp.store import (
     inspect,
     verify,
 )
+from trio_stomp.store.tools import CheckResult
 
 
 @pytest.fixture

@@ -5,7 +5,7 @@ import math
 import pytest
 import trio
 
-from trio_stomp.base import Identity
+from trio_stomp.base import Identity, RemoteError
 from trio_stomp.transport import (
     Relayed,
     Voucher,
@@ -13,7 +13,6 @@ from trio_stomp.transport import (
     read_relay_header,
     relay_header,
 )
-from trio_stomp.transport.http._proxy import ProxyError
 from trio_stomp.transport.wire import StreamWire
 
 SECRET = b"0123456789abcdef"
@@ -64,7 +63,7 @@ async def test_the_owner_sees_the_client_as_the_node_does(
     ],
 )
 async def test_other_sources_are_not_trusted(data: bytes, says: str) -> None:
-    with pytest.raises(ProxyError, match=says):
+    with pytest.raises(RemoteError, match=says):
         await read(data, is_loopback=True)
 
 

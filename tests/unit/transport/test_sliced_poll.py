@@ -12,16 +12,15 @@ from trio.testing import wait_all_tasks_blocked
 
 from trio_stomp.transport import SlicedPoll, SocketWire
 from trio_stomp.transport.wire import _sliced_poll as module
-from trio_stomp.transport.wire._sliced_poll import DirectSocket, PolledSocket
 
 pytestmark = pytest.mark.skipif(not hasattr(select, "epoll"), reason="there is no epoll here")
 
 MANY = 200
 
 
-def polled_of(wire: SocketWire) -> PolledSocket:
+def polled_of(wire: SocketWire) -> module.PolledSocket:
     """Return the poll's state of a wire."""
-    assert isinstance(wire._waiter, PolledSocket)
+    assert isinstance(wire._waiter, module.PolledSocket)
     return wire._waiter
 
 
@@ -279,7 +278,7 @@ async def test_without_epoll_all_wait_with_trio(
 
 async def test_socket_refused_by_epoll_waits_with_trio(room: Room) -> None:
     with tempfile.TemporaryFile() as file:
-        assert isinstance(room.poll.enter(file.fileno()), DirectSocket)
+        assert isinstance(room.poll.enter(file.fileno()), module.DirectSocket)
 
 
 async def test_few_wait_with_trio_and_give_their_room_back(
@@ -291,8 +290,8 @@ async def test_few_wait_with_trio_and_give_their_room_back(
     room = Room(poll, nursery, stack)
     await room.fill(module.DIRECT + 1)
     *few, last = (wire._waiter for wire in room.wires)
-    assert all(isinstance(place, DirectSocket) for place in few)
-    assert isinstance(last, PolledSocket)
+    assert all(isinstance(place, module.DirectSocket) for place in few)
+    assert isinstance(last, module.PolledSocket)
     room.peers[0].send(b"one")
     await wait_all_tasks_blocked()
     room.peers[-1].send(b"two")
@@ -303,5 +302,5 @@ async def test_few_wait_with_trio_and_give_their_room_back(
     assert room.broken == [0]
     with pytest.raises(trio.BrokenResourceError):
         await room.wires[0].receive_some(1)
-    assert isinstance(room.add()[0]._waiter, DirectSocket)
-    assert isinstance(room.add()[0]._waiter, PolledSocket)
+    assert isinstance(room.add()[0]._waiter, module.DirectSocket)
+    assert isinstance(room.add()[0]._waiter, module.PolledSocket)

@@ -6,7 +6,8 @@ import math
 import subprocess
 import weakref
 from collections.abc import AsyncIterator, Sequence
-from typing import TYPE_CHECKING, Any
+from types import SimpleNamespace
+from typing import TYPE_CHECKING, Any, cast
 
 import pytest
 import trio
@@ -31,11 +32,12 @@ from tests.support.fakes import (
 )
 from tests.support.foreign import JS, PATIENCE_S, node_or_skip, running_broker
 from trio_stomp.base import CloseReason, RemoteError
-from trio_stomp.broker import NEVER, Delivery, Destination, MemoryBudget, Publication
+from trio_stomp.broker import Delivery, Destination, MemoryBudget
+from trio_stomp.broker.delivery import NEVER, Publication
 from trio_stomp.broker.names import Kind
 from trio_stomp.frames import Head
 from trio_stomp.server.connection._sockjs import SockJsOutbox, SockJsPulse, quote_delivery
-from trio_stomp.server.io import Outbox, OutboxShared
+from trio_stomp.server.io import Outbox, OutboxShared, SockJsMessages
 from trio_stomp.transport import (
     HttpError,
     HttpRequest,
@@ -455,41 +457,43 @@ def test_the_quoted_form_is_freed_with_its_delivery() -> None:
     assert held.count == 1
 
 
-def make_outbox() -> tuple[SockJsOutbox, MemoryBudget, list[RemoteError]]:
-    """An outbox of SockJS that nothing reads from, its charges, and the errors that it reports."""
-    memory = MemoryBudget(10**6)
+def make_outbox() -> tuple[SockJsOutbox, Outbox, list[RemoteError]]:
+    """An outbox of SockJS that nothing reads from, what waits there, and the errors it reports."""
     reported: list[RemoteError] = []
     wire = StreamWire("peer", True, trio.testing.memory_stream_pair()[0])
-    shared = OutboxShared(memory, 10_000)
+    shared = OutboxShared(MemoryBudget(10**6), 10_000)
     plain = Outbox(shared, wire, lambda: None, lambda reason: None, lambda: None)
-    return SockJsOutbox(plain, reported.append), memory, reported
+    plain.framing = SockJsMessages()
+    return SockJsOutbox(plain, reported.append), plain, reported
 
 
 async def test_waiting_data_are_charged_at_their_quoted_length() -> None:
-    outbox, memory, _ = make_outbox()
+    outbox, plain, _ = make_outbox()
+    memory = plain.shared.memory
     assert outbox.stage(b"P\n", delivery(b"\0" * 1000))
     # Two bytes of header and two more of its length, a["P\n and "].
-    assert memory.used_bytes == outbox.waiting_bytes == 4 + 3 + 3 + 6000 + 2
+    assert memory.used_bytes == plain.waiting_bytes == 4 + 3 + 3 + 6000 + 2
     assert outbox.discard() == 1
     assert memory.used_bytes == 0
 
 
 async def test_nothing_is_staged_after_a_message_that_is_not_utf8() -> None:
-    outbox, memory, result = make_outbox()
+    outbox, plain, result = make_outbox()
+    memory = plain.shared.memory
     bad = delivery(b"good", b"\xff")
     assert outbox.stage(b"P", bad)
     assert outbox.stage(b"P", delivery(b"good"))
     assert outbox.stage(b"P", delivery(b"good", returns=True))
     assert not outbox.has_room()
-    assert outbox.waiting_bytes == memory.used_bytes == 0
+    assert plain.waiting_bytes == memory.used_bytes == 0
     (error,) = result
     assert (error.code, error.reason) == ("not-text", CloseReason.UNSUPPORTED)
     assert "/t is not UTF-8" in error.message
     assert bad.publication.destination.dropped == 2
-    assert outbox.shared.unsent == 3
+    assert plain.shared.unsent == 3
     outbox.stage_frame(b"ERROR\n\n\0")  # this is still sent
-    assert outbox.waiting_bytes
-    outbox.end()
+    assert plain.waiting_bytes
+    plain.end()
     assert memory.used_bytes == 0
     outbox.stage_frame(b"more")
     assert outbox.stage(b"P", delivery(b"\xff"))
@@ -498,13 +502,40 @@ async def test_nothing_is_staged_after_a_message_that_is_not_utf8() -> None:
 
 
 async def test_nothing_is_staged_once_it_is_closed() -> None:
-    outbox, memory, result = make_outbox()
+    outbox, plain, result = make_outbox()
+    memory = plain.shared.memory
     outbox.close(CloseReason.SHUTTING_DOWN)
     outbox.stage_frame(b"RECEIPT\n\n\0")
     assert outbox.stage(b"P", delivery(b"good"))
     assert outbox.stage(b"P", delivery(b"\xff"))
     assert memory.used_bytes == 0
     assert result == []
+
+
+async def test_what_is_staged_and_what_follows_goes_through_the_connections_outbox() -> None:
+    outbox, plain, _ = make_outbox()
+    sent = bytearray()
+    pauses: list[bool] = []
+
+    def send_nowait(data: bytes) -> int:
+        sent.extend(data)
+        return len(data)
+
+    plain.wire = cast("Any", SimpleNamespace(remote="peer", send_nowait=send_nowait))
+    plain.on_pause, plain.owner = pauses.append, object()
+    assert (outbox.owner, outbox.remote) == (plain.owner, "peer")
+    assert outbox.stage(b"P", delivery(b"1", b"2"))
+    outbox.stage_frame(b"RECEIPT\n\n\0")
+    assert outbox.stage(b"P", delivery(b"3"))
+    assert plain.shared.dirty == [plain]
+    assert outbox.drop_oldest(1) == 0  # messages of queues stay
+    outbox.pause_reading(paused=True)
+    outbox.publish(0.0)
+    frames = [json.loads(str(each)[1:]) for each in texts_in(bytes(sent))]
+    assert frames == [["P1"], ["P2"], ["RECEIPT\n\n\0"], ["P3"]]
+    assert pauses == [True]
+    outbox.lose(CloseReason.INTERNAL_ERROR)
+    assert plain.is_broken
 
 
 # --- sessions -------------------------------------------------------------------------------------
@@ -874,7 +905,6 @@ async def test_an_ended_connection_is_freed_without_garbage_collection(is_unfit:
                 await client.aclose()
             await until(lambda: len(dial.server.connections) == 1)
             await other.fence()
-            dial.server.watchdog._wheel.clear()  # it forgets them at their deadline
             # The other client, and one that a frame may still refer to.
             assert len({id(each()) for each in known if each() is not None}) <= 2
         finally:

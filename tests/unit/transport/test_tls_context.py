@@ -2,6 +2,7 @@
 
 import os
 import ssl
+from contextlib import suppress
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
@@ -13,11 +14,13 @@ from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec, rsa
 from cryptography.x509.oid import NameOID
 
+from tests.support.tls import Employee, authority
 from trio_stomp.base import OptionError
 from trio_stomp.transport.tls import TlsBox
 from trio_stomp.transport.tls._tls_context import (
     certificate_names,
     make_server_context,
+    validity,
     warnings_of,
 )
 
@@ -469,3 +472,25 @@ def subject(*rdns: tuple[tuple[str, str], ...]) -> dict[str, object]:
 )
 def test_names(decoded: dict[str, object], names: tuple[str, ...]) -> None:
     assert certificate_names(decoded) == names
+
+
+def test_a_resumed_session_has_the_end_of_its_certificate() -> None:
+    context = make_server_context(
+        authority().certificate, client_ca=authority().file, client_certificates="required"
+    )
+    alice = Employee.of("alice", authority().ca)
+    offers = alice.context()
+    offers.maximum_version = ssl.TLSVersion.TLSv1_2
+    session = None
+    for _ in range(2):
+        there, back = ssl.MemoryBIO(), ssl.MemoryBIO()
+        client = offers.wrap_bio(back, there, server_hostname="localhost", session=session)
+        server = context.wrap_bio(there, back, server_side=True)
+        for side in (client, server) * 4:
+            with suppress(ssl.SSLWantReadError):
+                side.do_handshake()
+        session = client.session
+    assert server.session_reused
+    der = server.getpeercert(binary_form=True)
+    assert der is not None
+    assert validity(der)[1] == alice.certificate.not_valid_after_utc.timestamp()

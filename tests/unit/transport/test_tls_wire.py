@@ -18,8 +18,7 @@ from tests.support.wires import note_sent, socket_pair
 from trio_stomp.base import CloseReason, RemoteError
 from trio_stomp.transport import StreamWire, Wire, wire_over
 from trio_stomp.transport.http import read_proxy_header
-from trio_stomp.transport.tls import TlsError, TlsWire
-from trio_stomp.transport.tls._tls_context import make_server_context
+from trio_stomp.transport.tls import TlsBox, TlsError, TlsWire
 from trio_stomp.transport.tls._tls_wire import (
     BURST_BYTES,
     CHUNK_BYTES,
@@ -45,7 +44,7 @@ class Contexts:
 
     def server_of(self, **options: str) -> ssl.SSLContext:
         authority = self.authority
-        return make_server_context(authority.certificate, client_ca=authority.file, **options)
+        return TlsBox(authority.certificate, client_ca=authority.file, **options).context
 
     def client(
         self, version: ssl.TLSVersion | None = None, common_name: str = ""
@@ -58,7 +57,7 @@ class Contexts:
 
 @pytest.fixture(scope="module")
 def contexts() -> Contexts:
-    return Contexts(authority(), make_server_context(authority().certificate))
+    return Contexts(authority(), TlsBox(authority().certificate).context)
 
 
 class Client:

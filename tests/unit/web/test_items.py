@@ -9,8 +9,9 @@ import trio
 from trio_stomp.broker import MemoryBudget
 from trio_stomp.web import LIST_BYTES
 from trio_stomp.web.management.requests import Answering, Items
-from trio_stomp.web.management.requests._items import BODY_BYTES, FOUND_BYTES, PIECE_CHARS
-from trio_stomp.web.management.requests._result import FLUSH_BYTES
+
+BODY_BYTES, FOUND_BYTES, PIECE_CHARS, FLUSH_BYTES = 1 << 20, 256 * 1024, 32 * 1024, 64 * 1024
+"""Of the bodies of an answer, of a search; of a piece of a body, and of one that is sent."""
 
 
 class Reader:

@@ -8,7 +8,7 @@ from attrs import define, field, frozen
 
 from trio_stomp.base import noop
 from trio_stomp.broker.browsing._browse import Browse, Need
-from trio_stomp.broker.delivery import Timers
+from trio_stomp.broker.delivery import Timers, Turns
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -46,9 +46,11 @@ class Browses:
 
     Args:
       timers: Schedules another turn if there is more to do.
+      turns: Renews the limit of messages at the end of a turn.
     """
 
     timers: Timers
+    turns: Turns
     _waiting: "dict[Client, dict[Subscription, Callable[[], Browse]]]" = field(factory=dict)
     """Browses that have not begun, by connection, in the order of SUBSCRIBE."""
     _begun: "dict[Client, dict[Subscription, Browse]]" = field(factory=dict)
@@ -107,10 +109,6 @@ class Browses:
         self._is_due = False
         self._work(now)
 
-    def end_turn(self) -> None:
-        """Reset the limit of messages for the next turn."""
-        self._steps = TURN_STEPS
-
     def _begin(self, client: "Client") -> None:
         """Begin waiting browses of a connection up to the limit."""
         waiting = self._waiting.get(client, {})
@@ -118,8 +116,14 @@ class Browses:
         for subscription in list(islice(waiting, max(0, MAX_BROWSES - len(begun)))):
             begun[subscription] = self._ready[subscription] = waiting.pop(subscription)()
 
+    def _renew(self) -> None:
+        """Renew the limit of messages for the next turn."""
+        self._steps = TURN_STEPS
+
     def _work(self, now: float) -> None:
         """Continue ready browses, round-robin, while steps are left in this turn."""
+        if self._ready:
+            self.turns.at_end(self._renew)
         while self._ready and self._steps > 0:
             subscription = next(iter(self._ready))
             browse = self._ready.pop(subscription)

@@ -37,6 +37,7 @@ from trio_stomp.broker.delivery._history_events import Shown as Shown
 from trio_stomp.broker.delivery._history_events import Span as Span
 from trio_stomp.broker.delivery._message_ids import MAX_DIGITS as MAX_DIGITS
 from trio_stomp.broker.delivery._message_ids import MessageNames as MessageNames
+from trio_stomp.broker.delivery._message_ids import base36 as base36
 from trio_stomp.broker.delivery._message_ids import may_have_been_given as may_have_been_given
 from trio_stomp.broker.delivery._policies import DISCONNECT as DISCONNECT
 from trio_stomp.broker.delivery._policies import DROP_NEWEST as DROP_NEWEST
@@ -44,7 +45,6 @@ from trio_stomp.broker.delivery._policies import DROP_OLDEST as DROP_OLDEST
 from trio_stomp.broker.delivery._policies import SEED as SEED
 from trio_stomp.broker.delivery._policies import BrokerPolicies as BrokerPolicies
 from trio_stomp.broker.delivery._ports import Census as Census
-from trio_stomp.broker.delivery._ports import Guest as Guest
 from trio_stomp.broker.delivery._ports import NullOutbox as NullOutbox
 from trio_stomp.broker.delivery._ports import TakesCensus as TakesCensus
 from trio_stomp.broker.delivery._subscription import AnyBinding as AnyBinding

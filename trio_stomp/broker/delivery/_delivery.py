@@ -128,10 +128,6 @@ class Destination:
         """Return whether the destination has no state, and nothing was ever sent to it."""
         return self.is_idle and not (self.enqueued or self.dropped or self.seen or self.stream)
 
-    def outdate(self) -> None:
-        """Mark the list of subscribers as out of date."""
-        self.generation = STALE_GENERATION
-
     def stores(self, options: "SendOptions | None") -> bool:
         """Return whether a message with these options is durable, if there is a store."""
         if self.persistent == "header":

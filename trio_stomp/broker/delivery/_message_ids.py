@@ -16,6 +16,18 @@ MAX_DIGITS = 20
 _GIVEN = re.compile(rb"(?:[0-9]+_)?[0-9a-z]{7,}(?:\.[0-9a-z]+)?-[0-9]{1,%d}" % MAX_DIGITS)
 """The ids that a broker gives, perhaps before a restart: the time of its start makes 7 letters."""
 
+_DIGITS = "0123456789abcdefghijklmnopqrstuvwxyz"
+
+
+def base36(number: int) -> str:
+    """Return a number >= 0 in base 36, as ``<boot>`` and ``<subscription>`` are written."""
+    digits = ""
+    while True:
+        number, digit = divmod(number, 36)
+        digits = _DIGITS[digit] + digits
+        if not number:
+            return digits
+
 
 def may_have_been_given(name: bytes) -> bool:
     """Return whether an unknown id has the form of ours: an ACK of it is late, not wrong."""

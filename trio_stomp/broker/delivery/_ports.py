@@ -4,7 +4,6 @@ from typing import Protocol
 
 from trio_stomp.base import CloseReason, value
 from trio_stomp.broker.delivery._delivery import Delivery
-from trio_stomp.broker.delivery._subscription import Client, Outbox
 
 
 @value
@@ -64,34 +63,3 @@ class NullOutbox:
 
     def close(self, reason: CloseReason) -> None:
         """Implement ``Outbox.close``."""
-
-
-class Guest(Protocol):
-    """A router's side of a client whose broker is in the same process.
-
-    Its methods are called in turns of that broker.
-    """
-
-    @property
-    def client(self) -> Client:
-        """Return the client of the router."""
-
-    @property
-    def outbox(self) -> Outbox:
-        """Return the outbox of the client's connection, which may have ended."""
-
-    @property
-    def is_noted(self) -> bool:
-        """Return whether it wants to see each MESSAGE."""
-
-    def take(self, frame: bytes) -> None:
-        """Take a frame that is no MESSAGE."""
-
-    def note(self, message: bytes) -> None:
-        """See a MESSAGE that was staged."""
-
-    def pause(self, *, paused: bool) -> None:
-        """Read no more from the client, or go on."""
-
-    def close(self) -> None:
-        """Take note that the broker has ended the session."""

@@ -151,7 +151,6 @@ class Subscription:
       prefix: The first half of each MESSAGE.
       selector: The selector; None = all messages.
       no_local: Skip messages of its own connection.
-      is_copy: Another broker of the cluster has it, too, and counts it.
     """
 
     client: Client
@@ -164,7 +163,8 @@ class Subscription:
     prefix: bytes
     selector: "Selector | None" = None
     no_local: bool = False
-    is_copy: bool = False
+    is_counted: bool = True
+    """Figures count it. Of cores that have the same subscription, one does."""
     cost: int = 0
     """Bytes of tables charged until it ends, without its selector."""
     cost_s: float = field(init=False)
@@ -233,7 +233,7 @@ class AnyBinding(Protocol):
     targets: list[Target]
     durable: str
     owner: str
-    is_copy: bool
+    is_counted: bool
     selector: "Selector | None"
     is_plain: bool
     is_ended: bool

@@ -97,6 +97,8 @@ class Turns:
     """The time of the current turn, in seconds of the broker's clock."""
     has_dear: bool = False
     """A dear event was done since the last turn."""
+    ends: "dict[Callable[[], None], None]" = field(factory=dict)
+    """What parts of the core have to do at the end of this turn."""
     _spent_s: float = 0.0
     """The known cost of the events of this turn."""
     _is_last: bool = True
@@ -117,6 +119,28 @@ class Turns:
 
     def __len__(self) -> int:
         return len(self.waiting) + (self.bug is not None)
+
+    def at_end(self, call: Callable[[], None]) -> None:
+        """Make ``call`` once at the end of this turn, when its messages have been handed out."""
+        self.ends[call] = None
+
+    def end(self) -> None:
+        """End a turn: make the calls that parts have asked for.
+
+        Raises:
+          Exception: The first bug, after all calls. Calls with bugs are made again in the next
+            turn.
+        """
+        calls, self.ends = self.ends, {}
+        bugs = []
+        for call in calls:
+            try:
+                call()
+            except Exception as bug:
+                self.at_end(call)
+                bugs.append(bug)
+        if bugs:
+            raise bugs[0]
 
     def begin(self, seconds: float) -> None:
         """Begin a time share."""
@@ -154,9 +178,13 @@ class Turns:
             return 0
         if more_s:
             count = min(count, 1 + max(0, int(left_s / more_s)))
+        self.at_end(self._spend_anew)
         self._spent_s += cost_s + more_s * (count - 1)
         self.has_dear |= self._spent_s >= DEAR_S
         return count
+
+    def _spend_anew(self) -> None:
+        self._spent_s = 0.0
 
     def stop(self, why: Stop) -> None:
         """End the share of the current work, which must yield next."""
@@ -196,14 +224,11 @@ class Turns:
         bug, self.bug = self.bug, None
         if bug is not None:
             raise bug
-        if not self.waiting:
-            self._spent_s = 0.0
-            return
         self.now, self._is_late, self._is_last = now, True, is_last
         try:
             self._go_on_in_turn(host, now)
         finally:
-            self._is_late, self._spent_s = False, 0.0
+            self._is_late = False
 
     def _go_on_in_turn(self, host: TurnsHost, now: float) -> None:
         self.begin(SHARE_S)

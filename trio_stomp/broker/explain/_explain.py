@@ -6,9 +6,11 @@ the present state of the broker. So it covers the last seconds of a busy broker 
 a quiet one, and states this horizon.
 """
 
+import heapq
 import json
-from bisect import bisect_left
-from collections.abc import Collection, Generator, Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
+from functools import partial
+from itertools import islice
 from operator import attrgetter
 from typing import TYPE_CHECKING
 
@@ -33,13 +35,17 @@ from trio_stomp.broker.durability import Log
 from trio_stomp.broker.explain._description import describe, some
 from trio_stomp.broker.explain._outcome import (
     MAX_DIGITS,
+    accepted_by,
     events_of,
     first_of,
     includes,
     is_of,
+    moment_of,
     number_in,
+    of_late,
     of_queue,
-    outcome_of,
+    of_topic,
+    steps_of,
     tag_of,
 )
 from trio_stomp.broker.explain._pieces import LOOKS, Pieces, chosen, last
@@ -52,7 +58,6 @@ from trio_stomp.broker.streams import StreamReader
 
 if TYPE_CHECKING:
     from trio_stomp.broker.delivery import Client, Subscription
-    from trio_stomp.broker.queues import Queue
 
 FORGETFUL = "events are not recorded (option explain_events)"
 KEYS = ("message-id", "destination", "session", "user")
@@ -66,9 +71,6 @@ MAX_QUESTION_CHARS = 4096
 OWN = "one of the broker's own messages (DIAG, /queue/monitor)"
 
 Answer = tuple[list[str], list[HistoryEvent]]
-Facts = Generator[str | None, None, None]
-"""Facts, and None between pieces of work."""
-_time = attrgetter("at")
 
 
 @define(eq=False, repr=False)
@@ -102,10 +104,7 @@ class Explainer:
         else:
             facts, events = yield from self._subscriber(fields)
         now = self.event_history.now
-        shown: list[dict[str, object]] = []
-        for event in events[-MAX_EVENTS:]:
-            shown.append(describe(event, now, self._policy_of))
-            yield
+        shown = [describe(event, now, self._policy_of) for event in events[-MAX_EVENTS:]]
         return {
             "question": fields,
             "summary": "; ".join(facts),
@@ -155,17 +154,13 @@ class Explainer:
 
     # The present state.
 
-    def subscription_of(self, tag: str) -> "Pieces[Subscription | None]":
+    def _subscription_of(self, tag: str) -> "Pieces[Subscription | None]":
         """Return the subscription with this tag in its message ids, or None."""
         name = tag.encode()
         client = yield from last(list(self.clients), lambda each: name in each.tags)
         return client.tags[name] if client is not None else None
 
-    def queue_of(self, name: str) -> "Queue | None":
-        """Return the queue of ``name``, or None. Queues of bindings have no name."""
-        return queue_of(self.destinations.find(name))
-
-    def knows_all_of(self, at: float) -> bool:
+    def _knows_all_of(self, at: float) -> bool:
         """Return whether all events at a time are known."""
         rings = (self.event_history.routine, self.event_history.trouble)
         return all(len(ring) < self.event_history.capacity or ring[0].at < at for ring in rings)
@@ -179,7 +174,7 @@ class Explainer:
             return (yield from self._of_queue(int(digits)))
         if not tag.startswith(f"{self.boot}."):
             return ["the id is of an earlier start of this broker, or of another one"], []
-        subscription = yield from self.subscription_of(tag)
+        subscription = yield from self._subscription_of(tag)
         if tag.endswith(ID_MARK):
             return [_of_stream(subscription, digits)], []
         number = int(digits)
@@ -191,8 +186,35 @@ class Explainer:
         if tag_of(claim) not in ("", tag):
             other = f"{tag_of(claim)}-{number}"
             return [f"no message had that id: the delivery of that number was {other}"], []
+        return (yield from self._outcome(events, claim, tag, number))
+
+    def _outcome(
+        self, events: Sequence[HistoryEvent], claim: Numbered, tag: str, number: int
+    ) -> Pieces[Answer]:
+        """Return the answer for a message, by the event that has its delivery."""
         found = yield from events_of(events, claim, tag, number)
-        return (yield from outcome_of(found, claim, number, events, self)), found
+        if isinstance(claim, Sent):
+            moment = yield from moment_of(events, claim)
+            return of_topic(found, claim, moment, self._knows_all_of(claim.at)), found
+        if isinstance(claim, Given):
+            moment = yield from moment_of(events, claim)
+            return of_late(found, claim, moment, self._knows_all_of(claim.at)), found
+        if not isinstance(claim, Delivered | Shown):
+            return ["it is the end marker of a queue browser, not a message of the queue"], found
+        facts = yield from self._queued(found, accepted_by(claim, number))
+        if isinstance(claim, Shown):
+            facts.append(f"it was shown to a browser, session {claim.session}")
+        return facts, found
+
+    def _queued(self, found: Sequence[HistoryEvent], accepted: int) -> Pieces[list[str]]:
+        """Return the facts of a queue's message, by its number. ``found`` are its events."""
+        latest = steps_of(found)[-1:]
+        tag = next((each.tag for each in latest if isinstance(each, Delivered)), "")
+        subscription = yield from self._subscription_of(tag)
+        first = found[0]
+        # Queues of bindings have no name.
+        name = first.destination if isinstance(first, Queued | Shown) else ""
+        return of_queue(found, accepted, subscription, queue_of(self.destinations.find(name)))
 
     def _of_queue(self, accepted: int) -> Pieces[Answer]:
         """Return the answer for a message of a queue, by its number."""
@@ -203,13 +225,12 @@ class Explainer:
         if not isinstance(claim, Delivered | Shown):
             found = yield from chosen(events, lambda event: is_of(event, accepted))
             if found:
-                return (yield from of_queue(found, accepted, self)), found
+                return (yield from self._queued(found, accepted)), found
             if not self.event_history.is_recording:
                 return [FORGETFUL], []
             return ["there is no record of a message with that id, or none any more"], []
         number = number_in(claim, accepted)
-        found = yield from events_of(events, claim, tag_of(claim), number)
-        return (yield from outcome_of(found, claim, number, events, self)), found
+        return (yield from self._outcome(events, claim, tag_of(claim), number))
 
     def _unknown(
         self, events: Sequence[HistoryEvent], subscription: "Subscription | None", number: int
@@ -245,12 +266,8 @@ class Explainer:
         """Return the first delivery number from which on all recorded deliveries are known."""
         if len(self.event_history.routine) < self.event_history.capacity:
             return 0
-        for index, event in enumerate(events):
-            if first := first_of(event):
-                return first
-            if index % LOOKS == 0:
-                yield
-        return newest + 1
+        numbered = yield from chosen(events, lambda event: first_of(event) > 0)
+        return next(map(first_of, numbered), newest + 1)
 
     # By subscriber.
 
@@ -260,9 +277,7 @@ class Explainer:
         events = yield from self._all()
         wanted = frozenset(names)
         if session is None and user is None:
-            facts = yield from _first(
-                line for name in names for line in self._destination_lines(name, len(names) > 1)
-            )
+            facts = [line for name in names for line in self._destination(name, len(names) > 1)]
             found = yield from chosen(events, lambda event: _concerns(event, wanted, None))
             return facts, found
         clients = yield from chosen(
@@ -273,11 +288,10 @@ class Explainer:
         if session is not None:
             sessions.add(session)
         else:
-            for index, event in enumerate(events, 1):
-                if isinstance(event, Happened) and event.user == user:
-                    sessions.add(event.session)
-                if index % LOOKS == 0:
-                    yield
+            happened = yield from chosen(
+                events, lambda event: isinstance(event, Happened) and event.user == user
+            )
+            sessions.update(event.session for event in happened if isinstance(event, Happened))
         found = yield from chosen(events, lambda event: _concerns(event, wanted, sessions))
         if not clients:
             absent = " of ".join(
@@ -286,10 +300,15 @@ class Explainer:
                 if name is not None
             )
             return [f"{absent} is not connected"], found
-        lines = (line for client in clients for line in self._client(client, names))
-        return (yield from _first(lines)), found
+        facts = []
+        for client in clients:
+            facts += yield from self._client(client, names)
+            if len(facts) > MAX_FACTS:
+                facts[MAX_FACTS:] = ["and more"]
+                break
+        return facts, found
 
-    def _destination_lines(self, name: str, is_one_of_many: bool) -> Iterator[str]:
+    def _destination(self, name: str, is_one_of_many: bool) -> Iterator[str]:
         destination = self.destinations.find(name)
         if destination is None:
             yield f"there were no messages to {name} and no subscriptions to it lately"
@@ -309,33 +328,24 @@ class Explainer:
             yield f"{prefix}{queue.depth} {verb}, {queue.unacked} unacknowledged"
         yield f"{prefix}policy: {self.queues.policies.where(name)}"
 
-    def _client(self, client: "Client", names: Sequence[str]) -> Facts:
-        yield f"session {client.session_id} ({client.user or 'nobody'}) from {client.remote}"
+    def _client(self, client: "Client", names: Sequence[str]) -> Pieces[list[str]]:
+        facts = [f"session {client.session_id} ({client.user or 'nobody'}) from {client.remote}"]
         subscriptions = list(client.subscriptions.values())
         reached: dict[Subscription, None] = {}
         for name in names:
             if client.rights is not None:
-                for action, target, pattern in needs(Action.RECEIVE, name):
-                    decision = client.rights.decide(action, target, pattern)
-                    if not decision.allowed:
-                        yield decision.explanation
-            matching: dict[Subscription, None] = {}
-            left = LOOKS
-            for each in subscriptions:
-                if _reaches(each, name):
-                    matching[each] = None
-                left -= len(each.targets)
-                if left <= 0:
-                    left = LOOKS
-                    yield None
-            reached |= matching
+                decisions = [client.rights.decide(*need) for need in needs(Action.RECEIVE, name)]
+                facts += [each.explanation for each in decisions if not each.allowed]
+            matching = yield from chosen(subscriptions, partial(_reaches, name=name))
+            reached |= dict.fromkeys(matching)
             if not matching:
                 listed = _listed(subscriptions) or "none at all"
-                yield f"has no subscription that reaches {name}; it has {listed}"
-        for subscription in reached:
-            yield from _state(subscription)
+                facts.append(f"has no subscription that reaches {name}; it has {listed}")
+        for subscription in islice(reached, MAX_FACTS):
+            facts += _state(subscription)
         if client.is_blocked:
-            yield f"is not read from: {self._why_held(client)}"
+            facts.append(f"is not read from: {self._why_held(client)}")
+        return facts
 
     def _why_held(self, client: "Client") -> str:
         log = self.log
@@ -353,15 +363,10 @@ class Explainer:
         self.queues.turns.collect_young()  # while these lists are short
         routine += self.event_history.routine
         trouble += self.event_history.trouble
-        done = 0
-        for index in range(0, len(routine), LOOKS):
-            piece = routine[index : index + LOOKS]
-            # Events at the time of the last one may continue in the next piece.
-            end = bisect_left(trouble, _time(piece[-1]), done, key=_time)
-            events += sorted((*piece, *trouble[done:end]), key=_time)
-            done = end
+        merged = heapq.merge(routine, trouble, key=attrgetter("at"))
+        while piece := list(islice(merged, LOOKS)):
+            events += piece
             yield
-        events += trouble[done:]
         return events
 
 
@@ -388,19 +393,6 @@ def _invalid(why: str) -> ProtocolError:
     return ProtocolError(
         "invalid-question", f"the question is a message-id, or JSON with a destination: {why}"
     )
-
-
-def _first(facts: "Iterator[str | None]") -> Pieces[list[str]]:
-    """Return the first MAX_FACTS facts."""
-    found: list[str] = []
-    for fact in facts:
-        if fact is None:
-            yield
-        elif len(found) == MAX_FACTS:
-            return [*found, "and more"]
-        else:
-            found.append(fact)
-    return found
 
 
 def _listed(subscriptions: "Iterable[Subscription]") -> str:

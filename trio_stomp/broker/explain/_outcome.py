@@ -1,15 +1,15 @@
 """The outcome of one message: its events, and sentences about them."""
 
 from bisect import bisect_left
+from collections import Counter
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING
 
 from attrs import define, field
 
 from trio_stomp.broker.delivery import (
     DISCONNECT,
     DROP_NEWEST,
-    Browsed,
     Delivered,
     DeliveryReason,
     Given,
@@ -23,7 +23,7 @@ from trio_stomp.broker.delivery import (
     Shown,
 )
 from trio_stomp.broker.explain._description import some, why
-from trio_stomp.broker.explain._pieces import LOOKS, Pieces, chosen
+from trio_stomp.broker.explain._pieces import Pieces, chosen
 from trio_stomp.broker.names import Kind, classify
 from trio_stomp.broker.queues import Consumer
 
@@ -42,19 +42,6 @@ _GIVEN = {
     DeliveryReason.LAST_VALUE: "it was the last value at a later SUBSCRIBE, and delivered to",
     DeliveryReason.PASSED_ON: "another member of the work queue left it, and it was delivered to",
 }
-
-
-class Present(Protocol):
-    """The present state of the broker. Implemented by ``Explainer``."""
-
-    def subscription_of(self, tag: str) -> "Pieces[Subscription | None]":
-        """Return the subscription with this tag in its message ids, or None."""
-
-    def queue_of(self, name: str) -> "Queue | None":
-        """Return the queue of ``name``, or None."""
-
-    def knows_all_of(self, at: float) -> bool:
-        """Return whether all events at a time are known."""
 
 
 def first_of(event: HistoryEvent) -> int:
@@ -100,11 +87,11 @@ def events_of(
     if not accepted:
         return [claim]
     numbers: dict[str, list[int]] = {}
-    for index, event in enumerate(events, 1):
-        if isinstance(event, Delivered) and accepted in event.numbers:
-            numbers.setdefault(event.tag, []).append(number_in(event, accepted))
-        if index % LOOKS == 0:
-            yield
+    delivered = yield from chosen(
+        events, lambda event: isinstance(event, Delivered) and accepted in event.numbers
+    )
+    for event in [each for each in delivered if isinstance(each, Delivered)]:
+        numbers.setdefault(event.tag, []).append(number_in(event, accepted))
     return (
         yield from chosen(events, lambda event: is_of(event, accepted) or _covers(event, numbers))
     )
@@ -176,76 +163,8 @@ def number_of(name: bytes, tag: str) -> int | None:
 # The sentences.
 
 
-def outcome_of(
-    found: Sequence[HistoryEvent],
-    claim: Numbered,
-    number: int,
-    events: Sequence[HistoryEvent],
-    present: Present,
-) -> Pieces[list[str]]:
-    """Return sentences on what happened to a message, or where it is. The first has the result.
-
-    Args:
-      found: The events of the message, from ``events_of``.
-      claim: The event with the delivery.
-      number: The delivery number in the message id.
-      events: All known events.
-      present: The present state of the broker.
-    """
-    match claim:
-        case Sent():
-            return (yield from _of_topic(found, claim, events, present))
-        case Given():
-            return (yield from _of_late(found, claim, events, present))
-        case Browsed():
-            return ["it is the end marker of a queue browser, not a message of the queue"]
-    accepted = accepted_by(claim, number)
-    if isinstance(claim, Delivered):
-        return (yield from of_queue(found, accepted, present))
-    seen = f"it was shown to a browser, session {claim.session}"
-    return [*(yield from of_queue(found, accepted, present)), seen]
-
-
-def _of_topic(
-    found: Sequence[HistoryEvent], sent: Sent, events: Sequence[HistoryEvent], present: Present
-) -> Pieces[list[str]]:
-    """Return the sentences for a message of a topic, with the losses of each subscriber."""
-    copies = reached = sent.copies
-    certain: list[str] = []
-    unsure: list[str] = []
-    losses: dict[tuple[str, str, bool], int] = {}
-    for index, event in enumerate((yield from _lost(found)), 1):
-        key = (event.session, why(event), event.deliveries[1] > 0)
-        losses[key] = losses.get(key, 0) + event.count
-        if index % LOOKS == 0:
-            yield
-    moment = yield from _moment(events, sent)
-    for index, ((session, reason, is_numbered), count) in enumerate(losses.items(), 1):
-        if index % LOOKS == 0:
-            yield
-        is_known = present.knows_all_of(sent.at)
-        lost = 1 if is_numbered else _lost_copies(reason, count, *moment.of(session)) * is_known
-        reached -= lost
-        if lost:
-            certain.append(f"lost for session {session}: {reason}")
-        else:
-            unsure.append(
-                f"{count} lost at that moment, possibly including this one, for session {session}:"
-                f" {reason}"
-            )
-    if not certain:
-        head = f"it was sent to {some(copies, 'subscriber')}"
-    elif reached > 0:
-        head = f"it reached {reached} of {some(copies, 'subscriber')}"
-    else:
-        head = "it did not arrive" if copies == 1 else f"it reached none of {copies} subscribers"
-    lines = [*certain, *unsure]
-    more = len(lines) - MAX_LOSERS
-    return [head, *lines[:MAX_LOSERS], *([f"and {more} more likewise"] if more > 0 else [])]
-
-
 @define(eq=False, repr=False)
-class _Moment:
+class Moment:
     """The deliveries from a destination at one time.
 
     Args:
@@ -264,19 +183,61 @@ class _Moment:
         return first, len(self.sent) + len(given) == 1
 
 
-def _moment(events: Sequence[HistoryEvent], claim: Sent | Given) -> Pieces[_Moment]:
+def moment_of(events: Sequence[HistoryEvent], claim: Sent | Given) -> Pieces[Moment]:
     """Return the deliveries from the destination at the time of ``claim``."""
-    moment = _Moment()
-    for index, event in enumerate(events):
-        if event.at != claim.at:
-            pass
-        elif isinstance(event, Sent) and event.destination == claim.destination:
-            moment.sent.append((index, event))
-        elif isinstance(event, Given) and event.destination == claim.destination:
+    found = yield from chosen(
+        events,
+        lambda event: (
+            event.at == claim.at
+            and isinstance(event, Sent | Given)
+            and event.destination == claim.destination
+        ),
+    )
+    moment = Moment([(at, each) for at, each in enumerate(found) if isinstance(each, Sent)])
+    for index, event in enumerate(found):
+        if isinstance(event, Given):
             moment.given.setdefault(event.session, []).append((index, event))
-        if index % LOOKS == 0:
-            yield
     return moment
+
+
+def of_topic(
+    found: Sequence[HistoryEvent], sent: Sent, moment: Moment, is_known: bool
+) -> list[str]:
+    """Return what happened to a message of a topic, with the losses of each subscriber.
+
+    The first sentence has the result.
+
+    Args:
+      found: The events of the message, from ``events_of``.
+      sent: The event with the delivery.
+      moment: The deliveries from the destination at that time.
+      is_known: All events of that time are known.
+    """
+    copies = reached = sent.copies
+    certain: list[str] = []
+    unsure: list[str] = []
+    losses: Counter[tuple[str, str, bool]] = Counter()
+    for event in _lost(found):
+        losses[event.session, why(event), event.deliveries[1] > 0] += event.count
+    for (session, reason, is_numbered), count in losses.items():
+        lost = 1 if is_numbered else _lost_copies(reason, count, *moment.of(session)) * is_known
+        reached -= lost
+        if lost:
+            certain.append(f"lost for session {session}: {reason}")
+        else:
+            unsure.append(
+                f"{count} lost at that moment, possibly including this one, for session {session}:"
+                f" {reason}"
+            )
+    if not certain:
+        head = f"it was sent to {some(copies, 'subscriber')}"
+    elif reached > 0:
+        head = f"it reached {reached} of {some(copies, 'subscriber')}"
+    else:
+        head = "it did not arrive" if copies == 1 else f"it reached none of {copies} subscribers"
+    lines = [*certain, *unsure]
+    more = len(lines) - MAX_LOSERS
+    return [head, *lines[:MAX_LOSERS], *([f"and {more} more likewise"] if more > 0 else [])]
 
 
 def _lost_copies(reason: str, count: int, first: Sent | Given, is_all: bool) -> int:
@@ -298,35 +259,49 @@ def _lost_copies(reason: str, count: int, first: Sent | Given, is_all: bool) -> 
     return count // first.count if is_newest and is_all else 0
 
 
-def _of_late(
-    found: Sequence[HistoryEvent], given: Given, events: Sequence[HistoryEvent], present: Present
-) -> Pieces[list[str]]:
+def of_late(
+    found: Sequence[HistoryEvent], given: Given, moment: Moment, is_known: bool
+) -> list[str]:
+    """Return what happened to a message that one subscriber got later. Arguments as above."""
     head = f"{_GIVEN[given.cause]} session {given.session}"
-    lost = yield from _lost(found)
+    lost = _lost(found)
     if not lost:
         return [head]
     count, reason = sum(event.count for event in lost), why(lost[0])
-    moment = yield from _moment(events, given)
     lost_copies = _lost_copies(reason, count, *moment.of(given.session))
-    if not (lost_copies and present.knows_all_of(given.at)):
+    if not (lost_copies and is_known):
         return [head, f"{count} lost at that moment, possibly including this one: {reason}"]
     return [f"{head}, but it did not arrive: {reason}"]
 
 
-def _lost(found: Sequence[HistoryEvent]) -> Pieces[list[Lost]]:
-    lost = yield from chosen(found, lambda event: isinstance(event, Lost))
-    return [event for event in lost if isinstance(event, Lost)]
+def _lost(found: Sequence[HistoryEvent]) -> list[Lost]:
+    return [event for event in found if isinstance(event, Lost)]
 
 
-def of_queue(found: Sequence[HistoryEvent], accepted: int, present: Present) -> Pieces[list[str]]:
-    """Return sentences on a queue's message, by its number. ``found`` are its events."""
-    steps = yield from chosen(found, lambda event: not isinstance(event, Queued | Shown))
-    times = len((yield from chosen(steps, lambda event: isinstance(event, Delivered))))
+def steps_of(found: Sequence[HistoryEvent]) -> list[HistoryEvent]:
+    """Return the events of a queue's message that changed where it is."""
+    return [event for event in found if not isinstance(event, Queued | Shown)]
+
+
+def of_queue(
+    found: Sequence[HistoryEvent],
+    accepted: int,
+    subscription: "Subscription | None",
+    queue: "Queue | None",
+) -> list[str]:
+    """Return what happened to a queue's message, or where it is. The first has the result.
+
+    Args:
+      found: The events of the message.
+      accepted: Its number.
+      subscription: The one to which it was delivered last, if there is one.
+      queue: The queue, if it has a name.
+    """
+    steps = steps_of(found)
+    times = sum(isinstance(event, Delivered) for event in steps)
     delivered = "it was delivered" if times < 2 else f"it was delivered {times} times"
     if not steps:
-        first = found[0]
-        assert isinstance(first, Queued | Shown)
-        return _waiting(present.queue_of(first.destination))
+        return _waiting(queue)
     last = steps[-1]
     match last:
         case Settled(is_rejected=False):
@@ -338,7 +313,6 @@ def of_queue(found: Sequence[HistoryEvent], accepted: int, present: Present) -> 
         case Lost():
             return [f"it did not arrive: {why(last)}"]
     assert isinstance(last, Delivered)
-    subscription = yield from present.subscription_of(last.tag)
     consumer = subscription.consumer if subscription is not None else None
     if not isinstance(consumer, Consumer):
         end = "that subscription has ended: unless it was ack:auto, the message went back"

@@ -66,11 +66,6 @@ class Tracer:
     log: Callable[[str], None] = noop
     """Writes to the operator's log."""
 
-    @property
-    def is_on(self) -> bool:
-        """Return whether any trace runs."""
-        return bool(self.traces)
-
     def read(self, text: str) -> dict[str, str]:
         """Parse the body of a SEND to ``DIAG/trace``.
 
@@ -111,8 +106,8 @@ class Tracer:
         until = now + min(float(request.get("seconds", DEFAULT_SECONDS)), MAX_SECONDS)
         trace = Trace(str(session), str(destination), bool(request.get("bodies")), until)
         self.traces.append(trace)
-        if client is not None:
-            _rewire(client, TracingOutbox(client.outbox, self, trace, client))
+        if client is not None and not isinstance(client.outbox, TracingOutbox):
+            _rewire(client, TracingOutbox(client.outbox, self, client))
         self.timers.call_at(until, lambda _: self._end(lambda each: each is trace))
 
     def received(self, client: "Client", events: Sequence[Event], _now: float) -> None:
@@ -133,6 +128,11 @@ class Tracer:
         for body in event.bodies:
             self.publish(trace, client, IN, block, body)
 
+    def sent(self, client: "Client", direction: str, block: bytes, body: bytes) -> None:
+        """Trace a frame to a client, whose session has a trace."""
+        for trace in [each for each in self.traces if each.session == client.session_id]:
+            self.publish(trace, client, direction, block, body)
+
     def publish(
         self, trace: Trace, client: "Client", direction: str, block: bytes, body: bytes | None
     ) -> None:
@@ -150,10 +150,12 @@ class Tracer:
         self.events.record("trace", client, destination=trace.destination, detail=line)
 
     def _end(self, is_meant: Callable[[Trace], bool]) -> None:
-        for trace in [each for each in self.traces if is_meant(each)]:
-            self.traces.remove(trace)
-            for client in self.clients:
-                _unwire(client, trace)
+        self.traces = [each for each in self.traces if not is_meant(each)]
+        traced = {each.session for each in self.traces}
+        for client in self.clients:
+            outbox = client.outbox
+            if isinstance(outbox, TracingOutbox) and client.session_id not in traced:
+                _rewire(client, outbox.inner)
 
 
 def _read(text: str) -> dict[str, str]:
@@ -180,20 +182,6 @@ def _invalid(why: str) -> ProtocolError:
     )
 
 
-def _unwire(client: "Client", trace: Trace) -> None:
-    """Remove the outbox of a trace from a client's chain of tracing outboxes."""
-    outbox = client.outbox
-    if isinstance(outbox, TracingOutbox) and outbox.trace is trace:
-        _rewire(client, outbox.inner)
-        return
-    while isinstance(outbox, TracingOutbox):
-        inner = outbox.inner
-        if isinstance(inner, TracingOutbox) and inner.trace is trace:
-            outbox.inner = inner.inner
-            return
-        outbox = inner
-
-
 def _rewire(client: "Client", outbox: Outbox) -> None:
     client.outbox = outbox
     for subscription in client.subscriptions.values():
@@ -202,11 +190,10 @@ def _rewire(client: "Client", outbox: Outbox) -> None:
 
 @define(eq=False, repr=False)
 class TracingOutbox:
-    """An outbox that traces its frames."""
+    """The outbox of a client with a trace, which traces its frames."""
 
     inner: Outbox
     tracer: Tracer
-    trace: Trace
     client: "Client"
 
     def stage(self, prefix: bytes, delivery: "Delivery") -> bool:
@@ -215,9 +202,7 @@ class TracingOutbox:
         for tail in delivery.tails[1:]:
             block, _, body = (prefix + tail).partition(b"\n\n")
             direction = OUT if is_taken else f"{OUT} NOT SENT:"
-            self.tracer.publish(
-                self.trace, self.client, direction, excerpt(block), body[: -len(FRAME_END)]
-            )
+            self.tracer.sent(self.client, direction, excerpt(block), body[: -len(FRAME_END)])
         return is_taken
 
     def stage_frame(self, frame: bytes) -> None:
@@ -225,9 +210,7 @@ class TracingOutbox:
         self.inner.stage_frame(frame)
         block, _, body = frame.partition(b"\n\n")
         if block.strip():
-            self.tracer.publish(
-                self.trace, self.client, OUT, excerpt(block), body[: -len(FRAME_END)]
-            )
+            self.tracer.sent(self.client, OUT, excerpt(block), body[: -len(FRAME_END)])
 
     def drop_oldest(self, size: int) -> int:
         """Implement ``Outbox.drop_oldest``."""

@@ -19,7 +19,6 @@ from trio_stomp.broker.headers._error_frame import quote as quote
 from trio_stomp.broker.headers._error_frame import receipt_of as receipt_of
 from trio_stomp.broker.headers._owner import owner_line as owner_line
 from trio_stomp.broker.headers._owner import split_owner as split_owner
-from trio_stomp.broker.headers._plan import ELSEWHERE as ELSEWHERE
 from trio_stomp.broker.headers._plan import STREAMS as STREAMS
 from trio_stomp.broker.headers._plan import TEMPORARY as TEMPORARY
 from trio_stomp.broker.headers._plan import SendPlan as SendPlan
@@ -67,8 +66,7 @@ from trio_stomp.broker.headers._stream_options import parse_stream_options as pa
 from trio_stomp.broker.headers._subscribe_options import PREFETCH_COUNT_MAX as PREFETCH_COUNT_MAX
 from trio_stomp.broker.headers._subscribe_options import SUBSCRIBE_HEADERS as SUBSCRIBE_HEADERS
 from trio_stomp.broker.headers._subscribe_options import SubscribeOptions as SubscribeOptions
-from trio_stomp.broker.headers._subscribe_options import consumes as consumes
+from trio_stomp.broker.headers._subscribe_options import durable_name as durable_name
 from trio_stomp.broker.headers._subscribe_options import (
     parse_subscribe_options as parse_subscribe_options,
 )
-from trio_stomp.broker.headers._subscribe_options import wants_durable_end as wants_durable_end

@@ -1,10 +1,8 @@
 """The plan of a SEND: destinations and options of a header block, computed once."""
 
 from collections.abc import Iterator
-from enum import Enum
-from typing import Final
 
-from attrs import evolve, frozen
+from attrs import Factory, evolve, field, frozen
 
 from trio_stomp.broker.headers._dialect import Dialect, resolve
 from trio_stomp.broker.headers._schedule import (
@@ -89,16 +87,6 @@ def without_claims(head: Head, claimed: Headers) -> Head:
 TEMPORARY = ("/temp-queue/", "/temp-topic/")
 
 
-class Elsewhere(Enum):
-    """The type of ``ELSEWHERE``."""
-
-    ELSEWHERE = "elsewhere"
-
-
-ELSEWHERE: Final = Elsewhere.ELSEWHERE
-"""The schedule of messages for other brokers of a cluster: they are stored here and sent on."""
-
-
 @frozen
 class SendPlan:
     """The destinations and options of messages with one header block.
@@ -106,7 +94,8 @@ class SendPlan:
     Args:
       names: The destinations; several if composite.
       options: The options in the headers; None = all default.
-      schedule: The schedule, the schedules to remove, or ELSEWHERE; None = send at once.
+      later: What ``sending.Later`` does with the messages: a schedule, the schedules to remove, or
+        what else it knows; None = they are sent at once.
       is_personal: Whether a name or ``reply-to`` is a temporary destination, so that the plan is
         valid for this client only.
       claims: Headers that claim the identity of the sender.
@@ -114,21 +103,18 @@ class SendPlan:
       honest: The header block without headers that only the broker may set, and marked as that of
         a text if the dialect has these; None = unchanged.
       told: What the RECEIPT says of the headers.
+      here: Those of ``names`` that this core has.
     """
 
     names: tuple[str, ...]
     options: SendOptions | None = None
-    schedule: Schedule | Removal | Elsewhere | None = None
+    later: object | None = None
     is_personal: bool = False
     claims: Headers = ()
     renamed: tuple[Head, ...] | None = None
     honest: Head | None = None
     told: SendOutcome = NOTHING
-
-    @property
-    def is_apart(self) -> bool:
-        """Return whether several brokers of a cluster have its destinations."""
-        return self.schedule is ELSEWHERE and len(self.names) > 1
+    here: tuple[str, ...] = field(default=Factory(lambda self: self.names, takes_self=True))
 
     def heads_by_name(self, head: Head) -> Iterator[tuple[str, Head]]:
         """Yield each destination with its header block. ``head`` is the block of this plan."""
@@ -166,22 +152,20 @@ def make_plan(head: Head, dialect: Dialect) -> SendPlan:
         personal = any(name.startswith(TEMPORARY) for name in names)
         return SendPlan(
             names,
-            options=None,
-            schedule=None,
             is_personal=personal,
             claims=claimed,
             renamed=renamed,
             honest=honest,
         )
     personal = any(name.startswith(TEMPORARY) for name in (*names, options.reply_to))
-    schedule: Schedule | Removal | None = None
+    later: Schedule | Removal | None = None
     if options.scheduled:
-        schedule = parse_removal(head) if MANAGEMENT.issuperset(names) else None
-        schedule = schedule or parse_schedule(head)
+        later = parse_removal(head) if MANAGEMENT.issuperset(names) else None
+        later = later or parse_schedule(head)
     return SendPlan(
         names,
         options=options,
-        schedule=schedule,
+        later=later,
         is_personal=personal,
         claims=claimed,
         renamed=renamed,

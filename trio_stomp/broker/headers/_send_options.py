@@ -52,7 +52,7 @@ class SendOptions:
       max_exceptions: stompserver's limit of failed deliveries; -1 = none.
       reply_to: The destination of replies; "" = none.
       dedup_id: The id for duplicate detection; "" = none.
-      is_forward: This id is of a broker of the cluster, which sends the message on.
+      dedup_line: The header line of those whose id it is; None = it is the sender's.
       scheduled: Whether any header of a schedule is present.
       routing: ANYCAST or MULTICAST, for ``resolve``; "" = not given.
       once: Headers of the expiry time and the id, which must not apply when it is sent again.
@@ -68,7 +68,7 @@ class SendOptions:
     max_exceptions: int = -1
     reply_to: str = ""
     dedup_id: str = ""
-    is_forward: bool = False
+    dedup_line: tuple[str, str] | None = None
     scheduled: bool = False
     routing: str = ""
     once: tuple[str, ...] = ()

@@ -90,52 +90,39 @@ def parse_subscribe_options(
     # Topics have no exclusive consumers, and each subscriber already has its own messages.
     if kind in _TO_EVERYBODY:
         found.pop("exclusive", None)
-    durable = _durable(headers, destination, kind, dialect, client_id)
-    if durable:
-        found["durable"] = durable
-    elif kind is Kind.TOPIC and (shared := dict(headers).get("x-queue-name")):
-        found["shared"] = shared
-    return SubscribeOptions(**found) if found else PLAIN_SUBSCRIBE
-
-
-def wants_durable_end(headers: Headers, client_id: str = "") -> str:
-    """Return the durable subscription that an UNSUBSCRIBE deletes, as ``SubscribeOptions.durable``.
-
-    This does not check whether the client may delete it.
-
-    Returns:
-      "" if only the subscriber leaves.
-
-    Raises:
-      ProtocolError: A durable subscription has no name.
-    """
-    return _durable_name(headers, client_id)
-
-
-def _durable(
-    headers: Headers, destination: str, kind: Kind, dialect: Dialect, client_id: str
-) -> str:
-    if dialect.destination_aliases and destination.startswith(DSUB):
-        return "\0" + destination.removeprefix(DSUB)
     # Queues keep their messages anyway, so only topics have durable subscriptions.
-    if kind is Kind.TOPIC:
-        return _durable_name(headers, client_id)
-    if dialect.durable_queue_is_error and any(name in DURABLE_NAMES for name, _ in headers):
+    if dialect.destination_aliases and destination.startswith(DSUB):
+        found["durable"] = "\0" + destination.removeprefix(DSUB)
+    elif kind is Kind.TOPIC:
+        if durable := durable_name(headers, client_id):
+            found["durable"] = durable
+        elif shared := dict(headers).get("x-queue-name"):
+            found["shared"] = shared
+    elif dialect.durable_queue_is_error and any(name in DURABLE_NAMES for name, _ in headers):
         raise ProtocolError(
             "unsupported",
             f"destination:{destination[:80]} is no topic, and only topics have durable"
             " subscriptions; leave their name out: a queue keeps its messages anyway",
         )
-    return ""
+    return SubscribeOptions(**found) if found else PLAIN_SUBSCRIBE
 
 
-def _durable_name(headers: Headers, client_id: str) -> str:
+def durable_name(headers: Headers, client_id: str = "") -> str:
+    """Return the durable subscription that a SUBSCRIBE begins, or that an UNSUBSCRIBE deletes.
+
+    This does not check whether the client may do that.
+
+    Returns:
+      The key, as ``SubscribeOptions.durable``, or "" if none is meant.
+
+    Raises:
+      ProtocolError: A durable subscription has no name.
+    """
     fields = {name: text for name, text in headers if name in _DURABLE_HEADERS}
-    if not fields:
-        return ""
     name = next((fields[each] for each in DURABLE_NAMES if fields.get(each)), "")
     if not name:
-        if not (is_true(fields.get("durable", "")) or is_true(fields.get("persistent", ""))):
+        asks = [fields[each] for each in ("durable", "persistent") if each in fields]
+        if not any(map(is_true, asks)):
             return ""
         # In RabbitMQ its queue ends with the subscriber.
         if is_true(fields.get("auto-delete", "")):
@@ -149,11 +136,6 @@ def _durable_name(headers: Headers, client_id: str) -> str:
             )
     # The client id of CONNECT has precedence, because it was authenticated.
     return f"{client_id or fields.get('client-id', '')}\0{name}"
-
-
-def consumes(kind: Kind, ack: str, options: SubscribeOptions) -> bool:
-    """Return whether a subscription has a consumer: all except plain ones to topics."""
-    return kind is Kind.QUEUE or ack != "auto" or bool(options.durable or options.shared)
 
 
 _Found = tuple[tuple[str, Any], ...]

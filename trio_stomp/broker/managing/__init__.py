@@ -12,11 +12,11 @@ from trio_stomp.broker.managing._declaring import restore as restore
 from trio_stomp.broker.managing._left import LeftManager as LeftManager
 from trio_stomp.broker.managing._manager import Manager as Manager
 from trio_stomp.broker.managing._operation import Operation as Operation
-from trio_stomp.broker.managing._operation import Step as Step
-from trio_stomp.broker.managing._retry import Retry as Retry
 from trio_stomp.broker.managing._sending import Sending as Sending
 from trio_stomp.broker.managing._stream_manager import Reading as Reading
 from trio_stomp.broker.managing._stream_manager import StreamManager as StreamManager
 from trio_stomp.broker.managing._stream_manager import Trimming as Trimming
 from trio_stomp.broker.managing._task import InSteps as InSteps
+from trio_stomp.broker.managing._task import Step as Step
+from trio_stomp.broker.managing._task import Steps as Steps
 from trio_stomp.broker.managing._task import Task as Task

@@ -1,6 +1,7 @@
 """The choice of messages of a queue: by headers, body, time and id."""
 
 from collections.abc import Set
+from math import inf
 from typing import TYPE_CHECKING
 
 from attrs import frozen
@@ -8,8 +9,10 @@ from attrs import frozen
 from trio_stomp.broker.delivery import MessageNames, WallTime
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from trio_stomp.broker.queues import Message
-    from trio_stomp.broker.selectors import Selector, SelectorCompiler
+    from trio_stomp.broker.selectors import SelectorCompiler
 
 ALL = 2**63
 ORIGIN = "original-destination"
@@ -45,51 +48,31 @@ class Choice:
         """Return the most messages that there can be."""
         return min(self.limit, len(self.ids)) if self.ids else self.limit
 
-    def conditions(
+    def condition(
         self, compiler: "SelectorCompiler", names: MessageNames, wall: WallTime
-    ) -> "Conditions | None":
-        """Return the conditions; None = there are none.
+    ) -> "Callable[[Message], bool] | None":
+        """Return a function that returns whether a message is chosen; None = all are.
 
         Raises:
           ProtocolError: The selector is invalid.
         """
         if self == Choice(self.queue, limit=self.limit):
             return None
-        return Conditions(
-            self,
-            numbers=frozenset([names.number_of(each.encode()) for each in self.ids]) - {0},
-            selector=compiler.compile(self.selector) if self.selector else None,
-            wall=wall,
-        )
+        numbers = {names.number_of(each.encode()) for each in self.ids} - {0}
+        selector = compiler.compile(self.selector) if self.selector else None
+        until_ms = self.until_ms or inf
 
-
-@frozen
-class Conditions:
-    """The conditions of a choice.
-
-    Args:
-      choice: The choice.
-      numbers: The numbers of the messages with its ids.
-      selector: Its selector.
-      wall: Converts times.
-    """
-
-    choice: Choice
-    numbers: Set[int]
-    selector: "Selector | None"
-    wall: WallTime
-
-    def hold(self, message: "Message") -> bool:
-        """Return whether a message is chosen."""
-        choice, publication = self.choice, message.publication
-        if choice.ids and message.number not in self.numbers:
-            return False
-        if choice.since_ms or choice.until_ms:
-            at_ms = self.wall.ms(publication.received_at)
-            if at_ms < choice.since_ms or 0 < choice.until_ms <= at_ms:
+        def is_chosen(message: "Message") -> bool:
+            publication = message.publication
+            if self.ids and message.number not in numbers:
                 return False
-        if choice.origins and publication.head.get(ORIGIN) not in choice.origins:
-            return False
-        if self.selector is not None and not self.selector.matches(publication.head):
-            return False
-        return choice.body in message.body
+            at_ms = wall.ms(publication.received_at)
+            if not self.since_ms <= at_ms < until_ms:
+                return False
+            if self.origins and publication.head.get(ORIGIN) not in self.origins:
+                return False
+            if selector is not None and not selector.matches(publication.head):
+                return False
+            return self.body in message.body
+
+        return is_chosen

@@ -1,19 +1,20 @@
 """Queues that stay without messages and consumers, until an operator deletes them."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING
 
-from attrs import define
+from attrs import define, field
 
-from trio_stomp.base import ProtocolError, noop
-from trio_stomp.broker.durability import Callback, Log
-from trio_stomp.broker.managing._operation import Operation, Step
+from trio_stomp.base import ProtocolError
+from trio_stomp.broker.managing._operation import Operation
+from trio_stomp.broker.managing._task import InSteps, Step, Steps
 from trio_stomp.broker.names import MONITOR, PRIVATE_QUEUE, Kind, classify
 from trio_stomp.broker.queues import Queue, QueueBook
 
 if TYPE_CHECKING:
     from trio_stomp.base import Quota
     from trio_stomp.broker.delivery import Client
+    from trio_stomp.broker.durability import Log
 
 DECLARED = "declared:"
 """Prefix of the settings in the store that name such queues."""
@@ -21,24 +22,29 @@ DECLARED = "declared:"
 Purge = Callable[[str], Operation]
 
 
-def declare(queues: QueueBook, log: Log | None, name: str, quota: "Quota | None") -> Iterator[int]:
-    """Create a queue that stays, and yield 1 unless there was one.
+def declaring(
+    queues: QueueBook, log: "Log | None", names: Sequence[str], quota: "Quota | None"
+) -> Iterator[int]:
+    """Create queues that stay, and yield after each how many were not there.
 
     Args:
       queues: The queues of the broker.
       log: The log, if there is a store.
-      name: The name of the queue.
-      quota: The quota charged for its name.
+      names: The names of the queues.
+      quota: The quota charged for their names.
 
     Raises:
       ProtocolError: There are too many destinations.
     """
-    queue = queues.open(name, quota)
-    if not queue.is_declared:
-        queue.is_declared = True
-        if log is not None:
-            log.keep(DECLARED + name, "{}")
-        yield 1
+    done = 0
+    for name in names:
+        queue = queues.open(name, quota)
+        if not queue.is_declared:
+            queue.is_declared = True
+            if log is not None:
+                log.keep(DECLARED + name, "{}")
+            done += 1
+        yield done
 
 
 def check_declarable(name: str) -> None:
@@ -59,45 +65,30 @@ def restore(queues: QueueBook, key: str) -> None:
 
 
 @define(eq=False, repr=False)
-class Deletion:
-    """A queue that is being deleted. Implements ``InSteps``.
+class Deletion(InSteps):
+    """A queue that is being deleted. It counts the waiting messages that are purged.
 
     Args:
       queues: The queues of the broker.
-      log: The log, if there is a store.
       queue: The queue.
       purge: Begins to remove the messages of a queue; None = the queue must have none.
       close: Closes the connection of a client.
+
+    Raises:
+      ProtocolError: It has messages or consumers that must not be lost.
     """
 
     queues: QueueBook
-    log: Log | None
     queue: Queue
     purge: Purge | None
     close: "Callable[[Client], None]"
-    done: int = 0
-    """1 = it is deleted."""
-    purged: int = 0
-    """The number of waiting messages removed."""
-    held: int = 0
+    held: int = field(init=False, default=0)
     """The number of messages that consumers held when it was deleted."""
-    problem: ProtocolError | None = None
-    woken: Callable[[], None] = noop
-    _purging: Operation | None = None
-    _is_stored: bool = False
 
     def __attrs_post_init__(self) -> None:
+        super().__attrs_post_init__()
         self.check()
-
-    @property
-    def total(self) -> int:
-        """Return how many messages were purged or are still there."""
-        return self.seen + self.queue.message_count
-
-    @property
-    def seen(self) -> int:
-        """Return the number of messages purged."""
-        return self.purged + (self._purging.done if self._purging is not None else 0)
+        self.total = self.queue.message_count
 
     def check(self) -> None:
         """Check that the queue may be deleted.
@@ -119,53 +110,32 @@ class Deletion:
                 f"{name} has {len(self.queue.consumers)} consumers; force=1 closes them",
             )
 
-    def step(self, now: float) -> Step:
-        """Implement ``InSteps.step``."""
-        if self._is_stored or self.done:
-            return Step.DONE if self._is_stored or self.log is None else Step.WAIT
-        queue = self.queue
-        if self._purging is None and self.purge is not None and queue.depth > queue.delayed:
-            self._purging = self.purge(queue.name)
-        if self._purging is not None:
-            self._purging.woken = self.woken
-            step = self._purging.step(now)
-            if step is Step.DONE:
-                self.purged += self._purging.done
-                self._purging = None
-                return Step.MORE
-            return step
-        if queue.arriving:
-            return Step.LATER  # they are on their way to the store
-        return self._end(now)
+    def work(self) -> Steps:
+        """Implement ``InSteps.work``.
 
-    def end(self, now: float = 0.0) -> None:
-        """Implement ``InSteps.end``. A queue that is not deleted yet stays, with what is left."""
-        if self._purging is not None:
-            self._purging.end(now)
-
-    def _end(self, now: float) -> Step:
-        """Delete the queue in this turn, with delayed messages.
-
-        Unacknowledged ones end when they are acknowledged or returned.
+        A queue is deleted in one turn, with delayed messages, when nothing else waits in it.
+        Unacknowledged messages end when they are acknowledged or returned.
         """
-        try:
-            self.check()
-        except ProtocolError as error:
-            self.problem = error.without_traceback()
-            return Step.DONE
-        name = self.queue.name
-        self.purged += self.queue.depth
-        self.held = self.queue.unacked
+        queue, purged = self.queue, 0
+        while True:
+            if self.purge is not None and queue.depth > queue.delayed:
+                purging = self.purge(queue.name)
+                for step in self.within(purging):
+                    self.seen = purged + purging.done
+                    yield step
+                purged += purging.done
+            elif queue.arriving:
+                yield Step.LATER  # they are on their way to the store
+            else:
+                break
+        self.check()
+        self.seen, self.held, self.done = purged + queue.depth, queue.unacked, 1
         for client in self._consumers():
             self.close(client)
-        self.queue.is_declared = self.queue.is_paused = False
-        self.queues.end(name, now)
-        self.done = 1
-        if self.log is None:
-            return Step.DONE
-        self.log.forget(DECLARED + name)
-        self.log.when_safe(Callback(None, self._go_on))
-        return Step.WAIT
+        queue.is_declared = queue.is_paused = False
+        self.queues.end(queue.name, self.turns.now)
+        if self.log is not None:
+            self.log.forget(DECLARED + queue.name)
 
     def _consumers(self) -> "list[Client]":
         """Return the clients that consume from it by its name. Wildcards go on without it."""
@@ -174,7 +144,3 @@ class Deletion:
             if (self.queue.name, None) in consumer.subscription.targets:
                 found[consumer.subscription.client] = None
         return list(found)
-
-    def _go_on(self, _now: float) -> None:
-        self._is_stored = True
-        self.woken()

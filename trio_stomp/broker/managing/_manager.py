@@ -11,12 +11,11 @@ from trio_stomp.broker.browsing import Walk
 from trio_stomp.broker.delivery import LossReason
 from trio_stomp.broker.headers import TEMPORARY, make_plan
 from trio_stomp.broker.managing._choice import Choice
-from trio_stomp.broker.managing._declaring import Deletion, check_declarable, declare
+from trio_stomp.broker.managing._declaring import Deletion, check_declarable, declaring
 from trio_stomp.broker.managing._left import LeftManager
-from trio_stomp.broker.managing._mover import Mover
-from trio_stomp.broker.managing._operation import Act, Operation
+from trio_stomp.broker.managing._mover import Mover, Retry
+from trio_stomp.broker.managing._operation import PIECE, Act, Operation
 from trio_stomp.broker.managing._removal import note_end, remove
-from trio_stomp.broker.managing._retry import Retry
 from trio_stomp.broker.managing._sending import Sending
 from trio_stomp.broker.managing._stream_manager import StreamManager
 from trio_stomp.broker.managing._task import Task
@@ -27,7 +26,7 @@ from trio_stomp.broker.selectors import SelectorCompiler
 from trio_stomp.frames import Head
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
+    from collections.abc import Callable, Iterator
 
     from trio_stomp.base import Identity
     from trio_stomp.broker.delivery import Client
@@ -120,14 +119,12 @@ class Manager:
         """
 
         def act(_walk: Walk, messages: "list[Message]", now: float) -> int:
-            for message in messages:
-                if not message.publication.is_over(now) and not take(message):
-                    self.queues.turns.begin(0.0)
-            return len(messages)
+            (message,) = messages
+            if not message.publication.is_over(now) and not take(message):
+                self.queues.turns.begin(0.0)
+            return 1
 
-        operation = self._begin(choice, act, claims=False)
-        operation.piece = 1
-        return operation
+        return self._begin(choice, act, claims=False, piece=1)
 
     def purge(self, choice: Choice, by: str = "") -> Operation:
         """Return an operation that removes messages permanently.
@@ -172,22 +169,15 @@ class Manager:
         mover = Mover(self.queues, self.publisher)
 
         def act(walk: Walk, messages: "list[Message]", now: float) -> int:
-            moved = 0
-            for message in messages:
-                if message.publication.is_over(now):
-                    continue  # it expires here, by the rules of this queue
-                try:
-                    mover.move(walk, message, to, now)
-                except ProtocolError as error:
-                    operation.problem = error.without_traceback()
-                    break
-                moved += 1
-            return moved
+            (message,) = messages
+            if message.publication.is_over(now):
+                return 0  # it expires here, by the rules of this queue
+            mover.move(walk, message, to, now)
+            return 1
 
-        operation = self._begin(choice, act, claims=True)
-        return operation
+        return self._begin(choice, act, claims=True, piece=1)
 
-    def retry(self, choice: Choice, to: str, identity: "Identity") -> tuple[Operation, Retry]:
+    def retry(self, choice: Choice, to: str, identity: "Identity") -> Operation:
         """Return an operation that sends dead letters to their original destinations.
 
         A dead letter that cannot be sent stays, and the operation continues.
@@ -206,7 +196,9 @@ class Manager:
             resolve=partial(self.resolve, is_target=True),
             may_send=lambda name: self.authorizer.lacks(identity, Action.SEND, name) is None,
         )
-        return self._begin(choice, retry.act, claims=True), retry
+        operation = self._begin(choice, retry.act, claims=True, piece=1)
+        operation.left = retry.left
+        return operation
 
     def redeliver(self, name: str, session: str) -> Task:
         """Begin to return unacknowledged messages to a queue. They do not count as failed.
@@ -252,41 +244,24 @@ class Manager:
           run: The SEND, which requests a RECEIPT.
           identity: The user.
         """
-        return Sending(run, self.core, self.authorizer, identity)
+        turns, authorizer = self.queues.turns, self.authorizer
+        return Sending(turns, None, run, core=self.core, authorizer=authorizer, identity=identity)
 
-    def create(self, name: str, user: str = "") -> Task:
-        """Begin to create a queue that stays until it is deleted, also over restarts.
-
-        Args:
-          name: The name of the queue.
-          user: The user whose quota is charged for the name; "" = none.
-
-        Raises:
-          ProtocolError: It cannot be the name of a queue.
-        """
-        check_declarable(name)
-        quota = self.authorizer.quotas.of_user(user) if user else None
-        return Task(self.queues.turns, self._log, declare(self.queues, self._log, name, quota), 1)
-
-    def create_all(self, names: "Sequence[str]") -> Task:
-        """Begin to create queues that stay, all or none.
+    def create(self, *names: str, user: str = "") -> Task:
+        """Begin to create queues that stay until they are deleted, also over restarts.
 
         Args:
-          names: Their names.
+          names: The names of the queues.
+          user: The user whose quota is charged for the names; "" = none.
 
         Raises:
           ProtocolError: One cannot be the name of a queue.
         """
         for name in names:
             check_declarable(name)
-        work = self._creating(names)
+        quota = self.authorizer.quotas.of_user(user) if user else None
+        work = declaring(self.queues, self._log, names, quota)
         return Task(self.queues.turns, self._log, work, len(names))
-
-    def _creating(self, names: "Sequence[str]") -> "Iterator[int]":
-        done = 0
-        for name in names:
-            done += sum(declare(self.queues, self._log, name, None))
-            yield done
 
     def delete(
         self, name: str, close: "Callable[[Client], None]", *, by: str, force: bool
@@ -304,7 +279,8 @@ class Manager:
         """
         queue = self.find(name)
         purge = (lambda at: self.purge(Choice(at), by)) if force else None
-        return Deletion(self.queues, self._log, queue, purge, close)
+        turns, log = self.queues.turns, self._log
+        return Deletion(turns, log, self.queues, queue=queue, purge=purge, close=close)
 
     def pause(self, name: str) -> None:
         """Stop the hand-out of a queue to its consumers, until ``resume`` or a restart.
@@ -346,16 +322,19 @@ class Manager:
             event, destination=queue, reason="operator", detail=detail, user=user
         )
 
-    def _begin(self, choice: Choice, act: Act, *, claims: bool) -> Operation:
-        queue, fan_out = self.find(choice.queue), self.publisher.fan_out
-        storage = self.queues.storage
+    def _begin(self, choice: Choice, act: Act, *, claims: bool, piece: int = PIECE) -> Operation:
+        queue, storage = self.find(choice.queue), self.queues.storage
         newest_stored = storage.log.next_id - 1 if storage is not None else 0
-        walk = Walk(queue, self.queues.accepted, newest_stored, storage, claims=claims)
-        return Operation(
-            self.queues,
-            walk,
-            act,
-            queue.depth,
-            conditions=choice.conditions(self.selectors, fan_out.names, self.publisher.wall),
+        names, wall = self.publisher.fan_out.names, self.publisher.wall
+        operation = Operation(
+            self.queues.turns,
+            self._log if claims else None,
+            queues=self.queues,
+            walk=Walk(queue, self.queues.accepted, newest_stored, storage, claims=claims),
+            act=act,
+            is_chosen=choice.condition(self.selectors, names, wall),
             limit=choice.most,
+            piece=piece,
         )
+        operation.total = queue.depth
+        return operation

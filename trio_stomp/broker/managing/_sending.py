@@ -5,10 +5,10 @@ from typing import TYPE_CHECKING, Protocol
 
 from attrs import define, field
 
-from trio_stomp.base import CloseReason, ProtocolError, noop
+from trio_stomp.base import CloseReason, ProtocolError
 from trio_stomp.broker.access import Authorizer
 from trio_stomp.broker.delivery import Client, NullOutbox
-from trio_stomp.broker.managing._operation import Step
+from trio_stomp.broker.managing._task import InSteps, Steps
 from trio_stomp.frames import RECEIPT, V1_2, FrameDecoder, FrameLimits, FrameRun, HeadCache, Side
 from trio_stomp.protocol import STOMP_1_2
 
@@ -44,8 +44,8 @@ class Replies(NullOutbox):
 
 
 @define(eq=False, repr=False)
-class Sending:
-    """A SEND with a RECEIPT, for a client without a connection. Implements ``InSteps``.
+class Sending(InSteps):
+    """A SEND with a RECEIPT, for a client without a connection.
 
     Args:
       run: The SEND. It must request a RECEIPT.
@@ -58,46 +58,38 @@ class Sending:
     core: AppliesFrames
     authorizer: Authorizer
     identity: "Identity"
-    total: int = 1
-    done: int = 0
-    problem: ProtocolError | None = None
-    woken: Callable[[], None] = noop
-    receipt: dict[str, str] = field(factory=dict)
+    receipt: dict[str, str] = field(init=False, factory=dict)
     """The headers of the RECEIPT."""
-    _client: Client = field(init=False)
-    _has_begun: bool = False
 
-    def __attrs_post_init__(self) -> None:
-        self._client = Client(SESSION, Replies(self._reply), transport="http")
-        self._client.version = STOMP_1_2
-        self._client.identity, self._client.user = self.identity, self.identity.name
+    def work(self) -> Steps:
+        """Implement ``InSteps.work``. A SEND that waits for room is refused if this ends early."""
+        self.total, turns = 1, self.turns
+        client = Client(
+            SESSION,
+            NullOutbox(),
+            transport="http",
+            user=self.identity.name,
+            identity=self.identity,
+            version=STOMP_1_2,
+        )
 
-    @property
-    def seen(self) -> int:
-        """Return 1 once it is answered."""
-        return self.done
+        def send(take: Callable[[bytes], None]) -> None:
+            client.outbox = Replies(take)
+            self.authorizer.admit(client)  # now: the rules may have changed since its request
+            self.core.apply(client, [self.run], turns.now, turns.now)
 
-    def step(self, now: float) -> Step:
-        """Implement ``InSteps.step``."""
-        if not self._has_begun:
-            self._has_begun = True
-            self.authorizer.admit(self._client)  # now: the rules may have changed since its request
-            self.core.apply(self._client, [self.run], now, now)
-        is_answered = self.done or self.problem is not None
-        return Step.DONE if is_answered else Step.WAIT
+        try:
+            self._read((yield from self.answer(send)))
+        finally:
+            self.core.forget(client, CloseReason.CLIENT_DISCONNECT, turns.now)
 
-    def end(self, now: float = 0.0) -> None:
-        """Implement ``InSteps.end``. A SEND that waits for room is refused."""
-        self.core.forget(self._client, CloseReason.CLIENT_DISCONNECT, now)
-
-    def _reply(self, frame: bytes) -> None:
+    def _read(self, frame: bytes) -> None:
+        """Read the answer: a RECEIPT, or an ERROR, which is raised."""
         decoder = FrameDecoder(FrameLimits(), HeadCache(), V1_2, side=Side.SERVER)
         (reply,) = decoder.receive_data(frame)
         assert isinstance(reply, FrameRun)
         headers = dict(reply.head.headers)
-        if reply.head.command == RECEIPT:
-            headers.pop("receipt-id", None)
-            self.receipt, self.done = headers, 1
-        else:
-            self.problem = ProtocolError(headers["code"], headers["message"])
-        self.woken()
+        if reply.head.command != RECEIPT:
+            raise ProtocolError(headers["code"], headers["message"])
+        headers.pop("receipt-id", None)
+        self.receipt, self.seen, self.done = headers, 1, 1

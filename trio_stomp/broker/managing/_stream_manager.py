@@ -1,13 +1,15 @@
 """Operations on streams: reading a part of one, dropping its oldest records."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Generator, Mapping
+from functools import partial
 from types import MappingProxyType
 from typing import TYPE_CHECKING
 
 from attrs import define, field
 
-from trio_stomp.base import ProtocolError, noop
-from trio_stomp.broker.managing._operation import PIECE, STEP_S, Step
+from trio_stomp.base import ProtocolError
+from trio_stomp.broker.managing._operation import PIECE
+from trio_stomp.broker.managing._task import InSteps, Step, Steps
 from trio_stomp.broker.queues import Consumer
 from trio_stomp.broker.streams import (
     Stream,
@@ -107,7 +109,10 @@ class StreamManager:
         Raises:
           ProtocolError: There is no such stream.
         """
-        return Trimming(Position(self.streams, self.find(name), before, written_ms), self.turns)
+        stream = self.find(name)
+        return Trimming(
+            self.turns, None, self.streams, stream=stream, at=before, written_ms=written_ms
+        )
 
     def read(
         self, name: str, at: int, written_ms: int, limit: int, topics: frozenset[str]
@@ -124,121 +129,106 @@ class StreamManager:
         Raises:
           ProtocolError: There is no such stream.
         """
-        position = Position(self.streams, self.find(name), at, written_ms)
-        return Reading(position, self.turns, limit, topics)
+        return Reading(
+            self.turns,
+            None,
+            self.streams,
+            stream=self.find(name),
+            at=at,
+            written_ms=written_ms,
+            limit=limit,
+            topics=topics,
+        )
 
 
 @define(eq=False, repr=False)
-class Position:
-    """A position in a stream, which may still have to be found by its time."""
+class OfStream(InSteps):
+    """What begins at a position of a stream.
+
+    Args:
+      streams: All streams.
+      stream: The stream.
+      at: The offset.
+      written_ms: Instead, the first time, in ms since 1970; 0 = none.
+    """
 
     streams: Streams
     stream: Stream
     at: int
     written_ms: int
-    wake: Callable[[], None] = noop
-    is_waiting: bool = False
 
-    def __attrs_post_init__(self) -> None:
-        if self.written_ms and not self.stream.is_stored:
-            self.at, self.written_ms = self.stream.offset_at(self.written_ms), 0
-
-    def is_found(self) -> bool:
-        """Return whether the offset is known. If not, ``wake`` is called when it may be."""
-        if self.written_ms and not self.is_waiting:
-            self.is_waiting = True
-            request_offset(self.streams.log, self.stream, self.written_ms, self._found)
-        return not self.written_ms
-
-    def _found(self, offset: int | None) -> None:
-        """Take an offset; None = the store has failed, and is asked again."""
-        self.is_waiting = False
-        if offset is not None:
-            self.at, self.written_ms = offset, 0
-        self.wake()
+    def begin(self) -> Generator[Step, None, int]:
+        """Return the offset, and note how many records there are."""
+        stream, written_ms, found = self.stream, self.written_ms, self.at
+        if written_ms and not stream.is_stored:
+            found = stream.offset_at(written_ms)
+        elif written_ms:
+            search = partial(request_offset, self.streams.log, stream, written_ms)
+            while (offset := (yield from self.answer(search))) is None:
+                pass  # the store has failed
+            found = offset
+        self.total = stream.next - stream.first
+        return found
 
 
 @define(eq=False, repr=False)
-class Reading:
-    """A part of a stream that is being read. Implements ``InSteps``.
+class Reading(OfStream):
+    """A part of a stream that is being read.
 
     Args:
-      position: The first record.
-      turns: Limits the time of a step.
       limit: The most records.
       topics: The destinations of the records; empty = any.
       take: Takes a record, and returns whether the step may go on; None = records are found.
     """
 
-    position: Position
-    turns: "Turns"
     limit: int
     topics: frozenset[str]
     take: "Take | None" = None
-    found: "list[Record]" = field(factory=list)
-    done: int = 0
-    """Number of records found."""
-    seen: int = 0
-    first: int = 0
+    found: "list[Record]" = field(init=False, factory=list)
+    first: int = field(init=False, default=0)
     """The offset at which reading began."""
-    total: int = 0
-    problem: ProtocolError | None = None
-    woken: Callable[[], None] = noop
-    _at: int = -1
-    """The offset of the next record; -1 = not begun."""
-    _own: list[StreamRun] = field(factory=list)
-    """Runs read from the store."""
+    next: int = field(init=False, default=-1)
+    """The offset to continue with; -1 = not begun."""
 
-    def __attrs_post_init__(self) -> None:
-        self.position.wake = lambda: self.woken()
-
-    @property
-    def next(self) -> int:
-        """Return the offset to continue with."""
-        return self._at
-
-    def step(self, _now: float) -> Step:
-        """Implement ``InSteps.step``."""
-        position = self.position
-        stream = position.stream
-        if position.is_waiting or not position.is_found():
-            return Step.WAIT
-        if self._at < 0:
-            self._at = self.first = min(max(position.at, stream.first), stream.next)
-            self.total = stream.next - stream.first
-        self.turns.begin(STEP_S)
-        while self.done < self.limit and self.seen < MAX_LOOKED and self._at < stream.next:
-            run = stream.run_at(self._at) or self._loaded()
+    def work(self) -> Steps:
+        """Implement ``InSteps.work``. It looks at records, and finds some."""
+        stream = self.stream
+        self.next = self.first = min(max((yield from self.begin()), stream.first), stream.next)
+        own: list[StreamRun] = []  # read from the store
+        while self.done < self.limit and self.seen < MAX_LOOKED and self.next < stream.next:
+            own = [run for run in own if run.end > self.next]
+            run = stream.run_at(self.next) or next(iter(own), None)
             if run is None:
-                position.is_waiting = True
-                request_runs(position.streams.log, stream, self._at, self._take, joins=False)
-                return Step.WAIT
-            self._look(run)
-            if self.turns.is_over():
-                return Step.MORE
-        return Step.DONE
+                own = yield from self._loaded()
+            else:
+                self._look(run)
+                yield Step.MORE
 
-    def end(self, _now: float = 0.0) -> None:
-        """Implement ``InSteps.end``."""
-        self._own.clear()
+    def _loaded(self) -> Generator[Step, None, list[StreamRun]]:
+        """Return runs from the store."""
+        stream = self.stream
 
-    def _loaded(self) -> StreamRun | None:
-        """Return the run from the store that has the next record, or the first one behind it."""
-        self._own = [run for run in self._own if run.end > self._at]
-        return self._own[0] if self._own else None
+        def load(take: "Callable[[list[StreamRun] | None], None]") -> None:
+            request_runs(self.streams.log, stream, self.next, take, joins=False)
+
+        while (runs := (yield from self.answer(load))) is None:
+            pass  # the store has failed
+        if not runs:  # they are damaged or trimmed: continue with the window
+            self.next = max(self.next, stream.window_first)
+        return runs
 
     def _look(self, run: StreamRun) -> None:
         """Examine some records of a run."""
-        self._at = max(self._at, run.first)
-        end = min(run.end, self._at + PIECE)
+        self.next = max(self.next, run.first)
+        end = min(run.end, self.next + PIECE)
         if self.topics and run.head.get("destination") not in self.topics:
-            self.seen, self._at = self.seen + 1, run.end
+            self.seen, self.next = self.seen + 1, run.end
             return
-        for offset in range(self._at, min(end, self._at + self.limit - self.done)):
+        for offset in range(self.next, min(end, self.next + self.limit - self.done)):
             index = offset - run.first
             at_ms = run.times_ms[index] if run.times_ms else run.written_ms
             record = offset, at_ms, run.head, run.bodies[index]
-            self._at = offset + 1
+            self.next = offset + 1
             self.seen += 1
             self.done += 1
             if self.take is None:
@@ -247,59 +237,17 @@ class Reading:
                 self.turns.begin(0.0)
                 break
 
-    def _take(self, runs: Sequence[StreamRun] | None) -> None:
-        """Take what the store has read; None = it has failed, and is asked again."""
-        self.position.is_waiting = False
-        if runs is not None:
-            self._own += runs
-            if not runs:  # they are damaged or trimmed: continue with the window
-                self._at = max(self._at, self.position.stream.window_first)
-        self.woken()
-
 
 @define(eq=False, repr=False)
-class Trimming:
-    """The oldest records of a stream that are being dropped. Implements ``InSteps``.
+class Trimming(OfStream):
+    """The oldest records of a stream that are being dropped, once begun all of them."""
 
-    Args:
-      position: The first record to keep.
-      turns: Limits the time of a step.
-    """
-
-    position: Position
-    turns: "Turns"
-    total: int = 0
-    done: int = 0
-    problem: ProtocolError | None = None
-    woken: Callable[[], None] = noop
-    _is_freeing: bool = False
-
-    def __attrs_post_init__(self) -> None:
-        self.position.wake = lambda: self.woken()
-
-    @property
-    def seen(self) -> int:
-        """Return the number of dropped records."""
-        return self.done
-
-    def step(self, _now: float) -> Step:
-        """Implement ``InSteps.step``."""
-        position = self.position
-        stream = position.stream
-        if position.is_waiting or not position.is_found():
-            return Step.WAIT
-        if not self._is_freeing:
-            self._is_freeing = True
-            self.total = stream.next - stream.first
-            self.done = position.streams.trim(stream, position.at)
-        self.turns.begin(STEP_S)
-        while stream.free(PIECE):
-            if self.turns.is_over():
-                return Step.MORE
-        return Step.DONE
-
-    def end(self, _now: float = 0.0) -> None:
-        """Implement ``InSteps.end``. Once begun, it is done."""
+    def work(self) -> Steps:
+        """Implement ``InSteps.work``."""
+        before = yield from self.begin()
+        self.seen = self.done = self.streams.trim(self.stream, before)
+        while self.stream.free(PIECE):
+            yield Step.MORE
 
 
 def _bounds(name: str, found: "Stream | StreamState") -> dict[str, object]:

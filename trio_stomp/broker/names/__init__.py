@@ -4,7 +4,6 @@ Handles: kinds, patterns, tries, relations of patterns, sorted names.
 Does not handle: the destinations themselves; see ``routing``.
 """
 
-from trio_stomp.broker.names._base36 import base36 as base36
 from trio_stomp.broker.names._kinds import DEAD_LETTERS as DEAD_LETTERS
 from trio_stomp.broker.names._kinds import DIAG_EVENT as DIAG_EVENT
 from trio_stomp.broker.names._kinds import DIAG_STREAM as DIAG_STREAM

@@ -116,9 +116,9 @@ class WildcardTrie(Generic[T]):
 
     def tables(self, name: str) -> list[dict[T, None]]:
         """Return the same items in live tables, which change as items come and go."""
+        if not self._count:
+            return []
         found = self._crowd.tables(name)
-        if self._root.is_empty():
-            return found
         frontier = [self._root]
         offset = 0
         for index, token in enumerate(split(name)):

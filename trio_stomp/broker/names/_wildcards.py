@@ -72,6 +72,8 @@ def compile_pattern(
     if grammar == "seed":
         head, star, _ = name.partition("*")
         return Pattern((), glued=head) if star else None
+    if "*" not in name and ">" not in name and "#" not in name:
+        return None
     tokens = split(name)
     last = tokens[-1]
     if "*" not in name and last not in _REST_WORDS and ">" not in tokens:

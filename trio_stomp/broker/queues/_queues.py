@@ -287,7 +287,7 @@ class QueueBook:
     @property
     def is_marked(self) -> bool:
         """Return whether any hand-out is scheduled, and allowed."""
-        return (bool(self._marked) or self.wildcard_queues.is_searching) and self.may_hand_out()
+        return bool(self._marked or self.wildcard_queues.searching) and self.may_hand_out()
 
     def pump(self, now: float) -> None:
         """Hand out messages of scheduled queues while there is time."""
@@ -308,7 +308,7 @@ class QueueBook:
                     except Exception:
                         self.timers.call_at(now + AGAIN_S, partial(self.mark, queue))
                         raise
-            elif not self.wildcard_queues.is_searching:
+            elif not self.wildcard_queues.searching:
                 return
             elif (found := self.wildcard_queues.look_on()) is not None:
                 self.mark(found)

@@ -37,19 +37,14 @@ class WildcardQueues:
     entering: dict[Queue, None] = field(factory=dict)
     """New queues that many consumers are joining, one queue after the other. They hand out nothing
     before."""
+    searching: dict[Consumer, int] = field(factory=dict)
+    """Consumers with new credit, in turn, and the number of names left to search for each."""
     _trie: WildcardTrie[Consumer] = field(factory=WildcardTrie)
     _patterns: dict[Consumer, list[tuple[str, Pattern]]] = field(factory=dict)
     _rounds: dict[Consumer, Iterator[Source | None]] = field(factory=dict)
     """The position of the search for messages, for consumers of several queues."""
-    _searching: dict[Consumer, int] = field(factory=dict)
-    """Consumers with new credit, in turn, and the number of names left to search for each."""
     _behind: dict[Consumer, dict[Queue, None]] = field(factory=dict)
     """Queues that serve no consumer of a lower priority while a search goes on, by its consumer."""
-
-    @property
-    def is_searching(self) -> bool:
-        """Return whether a search for messages is unfinished."""
-        return bool(self._searching)
 
     def add(self, consumer: Consumer, text: str, pattern: Pattern) -> None:
         """Let ``consumer`` join new queues that a wildcard matches. ``join`` is for existing ones.
@@ -146,7 +141,7 @@ class WildcardQueues:
         for _, pattern in self._patterns.pop(consumer, ()):
             self._trie.remove(pattern, consumer)
         self._rounds.pop(consumer, None)
-        self._searching.pop(consumer, None)
+        self.searching.pop(consumer, None)
         self._behind.pop(consumer, None)  # ``detach`` schedules them
 
     def detach(self, consumer: Consumer, count: int) -> None:
@@ -200,15 +195,15 @@ class WildcardQueues:
             size = len(consumer.queues)
             if size > FEW_QUEUES:
                 size = len(consumer.subscription.targets) * (len(self.names) + 1)
-            self._searching[consumer] = size + 1
+            self.searching[consumer] = size + 1
             consumer.turn = consumer.turn or consumer
             if behind is not None:
                 self._behind.setdefault(consumer, {})[behind] = None
 
     def look_on(self) -> Queue | None:
         """Search a few more queues, and return the first one with messages, or None."""
-        consumer = next(iter(self._searching))
-        left = self._searching.pop(consumer)
+        consumer = next(iter(self.searching))
+        left = self.searching.pop(consumer)
         consumer.turn = None
         if not (left and consumer.is_ready):
             for behind in self._behind.pop(consumer, ()):
@@ -224,7 +219,7 @@ class WildcardQueues:
             if isinstance(queue, Queue) and (queue.waiting.count or queue.waiting.paged):
                 found = queue
                 break
-        self._searching[consumer] = left
+        self.searching[consumer] = left
         consumer.turn = found or consumer
         return found
 

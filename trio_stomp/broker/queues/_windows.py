@@ -91,7 +91,8 @@ class Windows:
             sum(map(len, run.bodies)) + len(run.ids) * MESSAGE_OVERHEAD_BYTES for run in runs
         )
         self.storage.memory.force_kept(window.charged)
-        window.runs = (self._examined(queue, run, window.level, last) for run in runs)
+        level = window.level  # the generator must not refer to its window: a cycle is never freed
+        window.runs = (self._examined(queue, run, level, last) for run in runs)
 
     def end(self, queue: Queue) -> None:
         """Free the page that consumers examine, if any. It can be read again."""

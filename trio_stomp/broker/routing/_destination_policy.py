@@ -265,17 +265,17 @@ class PolicyBook:
 
     def _index_of(self, name: str) -> int | None:
         """Return the index of the policy that applies to ``name``, or None for the default."""
-        prefix = _must_be_spelled_out(name)
+        beginning = ""  # of the wildcards that may match
+        if name in (MONITOR, STOMPSERVER_DEAD_LETTERS):
+            beginning = name
+        elif name.startswith(DEAD_LETTERS):
+            beginning = DEAD_LETTERS.rstrip(".")
         indexes = [
-            index for index in self._wild.match(name) if self.policies[index][0].startswith(prefix)
+            index
+            for table in self._wild.tables(name)
+            for index in table
+            if self.policies[index][0].startswith(beginning)
         ]
         if name in self._exact:
             indexes.append(self._exact[name])
         return min(indexes, default=None)
-
-
-def _must_be_spelled_out(name: str) -> str:
-    """Return the prefix that a wildcard must have to match ``name``."""
-    if name in (MONITOR, STOMPSERVER_DEAD_LETTERS):
-        return name
-    return DEAD_LETTERS.rstrip(".") if name.startswith(DEAD_LETTERS) else ""

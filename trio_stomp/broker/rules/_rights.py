@@ -93,19 +93,17 @@ class Rights:
         The wildcard is given as written and compiled.
         """
         cached = self._cache.get((action, pattern))
-        if cached is not None:
-            return cached
-        rule, _ = _at_once(self._deciding_rule(action, pattern))
-        return self._remember(action, pattern, _chars(name), rule is not None and rule.allow)
+        return _at_once(self.asking(action, name, pattern)) if cached is None else cached
 
     def is_long(self, action: "Action", pattern: Pattern) -> bool:
         """Return whether ``allows_pattern`` takes long, so that ``asking`` must come first."""
         return self._are_many and (action, pattern) not in self._cache
 
-    def asking(self, action: "Action", name: str, pattern: Pattern) -> Iterator[None]:
+    def asking(self, action: "Action", name: str, pattern: Pattern) -> Generator[None, None, bool]:
         """Find and cache the decision of ``allows_pattern`` in pieces."""
         rule, _ = yield from self._deciding_rule(action, pattern)
-        self._remember(action, pattern, _chars(name), rule is not None and rule.allow)
+        size = min(len(name), PATTERN_CHARS)
+        return self._remember(action, pattern, size, rule is not None and rule.allow)
 
     def decide(self, action: "Action", name: str, pattern: Pattern | None = None) -> Decision:
         """Return the decision of ``allows`` or ``allows_pattern`` with its reason.
@@ -191,7 +189,3 @@ def _at_once(work: Generator[None, None, T]) -> T:
         except StopIteration as end:
             found: T = end.value
             return found
-
-
-def _chars(name: str) -> int:
-    return min(len(name), PATTERN_CHARS)

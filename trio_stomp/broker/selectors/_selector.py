@@ -10,11 +10,12 @@ Does not handle: XPATH, XQUERY, functions, octal literals, comparing texts by or
 
 import re
 from collections import OrderedDict
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from attrs import define, field
 
-from trio_stomp.base import CloseReason, ProtocolError
+from trio_stomp.base import CloseReason, ProtocolError, noop
 from trio_stomp.broker.selectors._like import LONG_TEXT, MAX_STEPS, STEP_S, share
 from trio_stomp.broker.selectors._selector_terms import (
     Fault,
@@ -90,8 +91,8 @@ class Selector:
 
     text: str
     _run: Run
-    _remembering: "list[Selector]"
-    """The compiler's list of selectors that remember a header block until the turn ends."""
+    _at_end: Callable[[Callable[[], None]], None]
+    """Makes a call at the end of the turn."""
     cost_s: float = 0.0
     """The most that it costs for a message, in seconds."""
     users: int = field(default=0, init=False)
@@ -116,7 +117,7 @@ class Selector:
     def remember(self, head: Head, *, truth: bool) -> None:
         """Set the result for a header block, until the turn ends or another block is evaluated."""
         if self._head is None:
-            self._remembering.append(self)
+            self._at_end(self.forget)
         self._head, self._truth = head, truth
 
     def forget(self) -> None:
@@ -141,16 +142,17 @@ class SelectorCompiler:
       max_bytes: Limit of the text.
       max_words: Limit of words: names, numbers, texts, signs. Each takes about 7 us to compile.
       max_cached_bytes: Limit of the texts in the cache. Compiled, they take up to 400 times that.
+      at_end: Makes a call at the end of the turn, until which selectors remember a result.
     """
 
     max_bytes: int = 4096
     max_words: int = 1024
     max_cached_bytes: int = 64 * 1024
+    at_end: Callable[[Callable[[], None]], None] = noop
     _parsers: "dict[str, Lark]" = field(factory=dict, init=False)
     _builder: TermBuilder = field(factory=TermBuilder, init=False)
     _cache: OrderedDict[str, Selector] = field(factory=OrderedDict, init=False)
     _cached_bytes: int = field(default=0, init=False)
-    _remembering: list[Selector] = field(factory=list, init=False)
 
     def compile(self, text: str) -> Selector:
         """Return the selector of ``text``. A blank one matches every message.
@@ -184,18 +186,12 @@ class SelectorCompiler:
             self._cached_bytes -= len(self._cache.popitem(last=False)[0].encode())
         return selector
 
-    def end_turn(self) -> None:
-        """Let all selectors forget their header blocks."""
-        for selector in self._remembering:
-            selector.forget()
-        self._remembering.clear()
-
     def _selector(self, text: str, words: int) -> Selector:
         run = self._parse(text)
         steps = min(sum(each.steps for each in self._builder.likes) * LONG_TEXT, MAX_STEPS)
         cost_s = words * WORD_S + steps * STEP_S
         self._builder.likes.clear()
-        return Selector(text, run, self._remembering, cost_s)
+        return Selector(text, run, self.at_end, cost_s)
 
     def _parse(self, text: str) -> Run:
         body = _PREFIX.sub("", text)

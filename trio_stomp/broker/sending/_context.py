@@ -20,7 +20,8 @@ class SendContext:
       now: The time, in seconds of the broker's clock.
       in_commit: It is part of a COMMIT, whose RECEIPT does not count its subscribers.
       is_atomic: It is part of an atomic group that is stored.
-      answers: Gets the rest of answers to its requests; None = they are begun at once.
+      answers: Gets the rest of answers to its requests, which may return an outcome; None = they
+        are begun at once.
       owner: On whose behalf the broker sends it; None = unknown.
     """
 

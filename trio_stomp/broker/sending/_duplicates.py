@@ -8,7 +8,6 @@ from attrs import define, field
 from trio_stomp.base import MemoryBudget, noop
 from trio_stomp.broker.delivery import UNWRITTEN, Destination, SeenId
 from trio_stomp.broker.durability import Callback
-from trio_stomp.broker.forwarding import FORWARD
 from trio_stomp.broker.headers import DUPLICATE, SendOptions, SendOutcome
 from trio_stomp.broker.routing import id_cost, no_table_memory
 from trio_stomp.frames import V1_2, encode_header
@@ -35,7 +34,7 @@ def id_of(client: "Client | None", options: SendOptions | None) -> str:
     if options is None or not options.dedup_id:
         return ""
     user = client.identity.name if client is not None else ""
-    line = (FORWARD, "") if options.is_forward else (_USER, user)
+    line = options.dedup_line or (_USER, user)
     return encode_header(*line, V1_2).decode() + options.dedup_id
 
 
@@ -138,6 +137,9 @@ class Duplicates:
         oldest = self._forget_oldest(destination) if len(destination.seen) > window else None
         if effect is not None:
             seen_id.commit, effect.oldest = effect.client.awaited, oldest
+        if log is None:
+            return
+        log.turns.at_end(self.write)
         unwritten = self._unwritten.setdefault(client is None, _Unwritten())
         if is_stored:
             seen_id.stored = UNWRITTEN
@@ -152,8 +154,7 @@ class Duplicates:
         start. The store gets it with their messages, and so has both or neither.
         """
         log = self.log
-        if log is None:
-            return
+        assert log is not None
         for must_retry, ids in [*self._unwritten.items()]:
             old = ids.forget_ended()
             first = 0

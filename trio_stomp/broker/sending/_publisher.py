@@ -20,9 +20,7 @@ from trio_stomp.broker.delivery import (
     Work,
 )
 from trio_stomp.broker.durability import Log
-from trio_stomp.broker.forwarding import Forwards
 from trio_stomp.broker.headers import (
-    ELSEWHERE,
     IN_MEMORY,
     NOTHING,
     Dialect,
@@ -40,7 +38,7 @@ from trio_stomp.broker.routing import Destinations, FanOut, too_many_subscribers
 from trio_stomp.broker.sending._context import SendContext
 from trio_stomp.broker.sending._duplicates import Duplicates, id_of
 from trio_stomp.broker.sending._room import Needs, may_push_out
-from trio_stomp.broker.sending._send_later import SendLater
+from trio_stomp.broker.sending._send_later import Later
 from trio_stomp.broker.sending._temporary import Temporary, is_orphan
 from trio_stomp.broker.sending._to_queue import QueueSender
 from trio_stomp.broker.sending._to_topic import TopicSender
@@ -64,10 +62,8 @@ class Publisher:
     temporary: Temporary
     authorizer: Authorizer
     duplicates: Duplicates
-    forwards: Forwards
     turns: Turns
-    later: SendLater
-    """Has messages sent when they are due."""
+    later: Later
     log: Log | None = None
     """The log for persistent messages; None = there is no store."""
     wall: WallTime = field(factory=WallTime)
@@ -94,23 +90,23 @@ class Publisher:
           quota: Charged for new destinations.
 
         Raises:
-          ProtocolError: as for ``Forwards.plan``, or the client may not send there.
+          ProtocolError: as for ``Later.plan``, or the client may not send there.
         """
-        plan = self.forwards.plan(head)
+        plan = head.plan
+        if not isinstance(plan, SendPlan):
+            plan = self.later.plan(head)
         if plan.honest is not None and client is not None:
-            head, plan = self.forwards.honest(client, head, plan.honest)
+            head, plan = self.later.honest(client, head, plan.honest)
         if plan.is_personal and client is not None:
             self.authorizer.check_send(client, plan.without_temporary())
             head = self.temporary.localised(client, head, plan.names)
-            plan = self.forwards.plan(head)
+            plan = self.later.plan(head)
         if client is not None and client.rights is not None:
             self.authorizer.check_send(client, plan)
             if plan.claims and (false := self.authorizer.false_claims(client, plan)):
                 head = without_claims(head, false)
-                plan = self.forwards.plan(head)
-        if plan.schedule is ELSEWHERE:
-            return head, plan
-        for name in plan.names:
+                plan = self.later.plan(head)
+        for name in plan.here:
             if self.destinations.ensure(name, quota).kind is Kind.STREAM:
                 self.questions.check(name, plan.options)
         return head, plan
@@ -128,11 +124,10 @@ class Publisher:
         """
         client, bodies = context.client, run.bodies
         head, plan = self.plan(client, run.head, context.quota)
-        if client is not None and (plan.schedule is not None or len(plan.names) > 1):
-            self.check_questions(plan, bodies)
-        if plan.schedule is not None:
-            taken, outcome = self.later.schedule(context, head, plan, bodies)
-            return taken, outcome | plan.told
+        if plan.later is not None:
+            if client is not None:
+                self.check_questions(plan, bodies)
+            return len(bodies), self.later.take(context, head, plan, bodies) | plan.told
         if len(plan.names) != 1:
             return self._send_composite(context, head, plan, bodies)
         destination = self.destinations.open(plan.names[0], context.quota)
@@ -143,12 +138,15 @@ class Publisher:
                 bodies = self._affordable([destination], bodies)
                 if not bodies:
                     return 0, NOTHING
-            if destination.queue is None:
+            if destination.kind is Kind.QUEUE and destination.queue is None:
                 self._make_queues(context, (destination,))
             if may_push_out(destination):
                 self._make_room(context, [(destination, head)], bodies)
-        taken, outcome = self.send_on(context, destination, head, plan.options, bodies)
-        return taken, outcome | plan.told
+        send = self._send_once if plan.options and plan.options.dedup_id else self.send_to
+        taken, outcome = send(context, destination, head, plan.options, bodies)
+        if plan.told is not NOTHING:
+            outcome |= plan.told
+        return taken, outcome
 
     def _send_composite(
         self, context: SendContext, head: Head, plan: SendPlan, bodies: list[bytes]
@@ -156,6 +154,8 @@ class Publisher:
         """Send a run to several destinations or to none, and return as ``send`` does."""
         assert plan.renamed is not None
         client, quota, options = context.client, context.quota, plan.options
+        if client is not None:
+            self.check_questions(plan, bodies)
         destinations = [self.destinations.open(name, quota) for name in plan.names]
         parts = list(zip(destinations, plan.renamed, strict=True))
         if client is not None:
@@ -169,12 +169,13 @@ class Publisher:
         self.to_queues.check_room(client, destinations, head, bodies, quota=quota, each=each)
         if client is not None:
             self._make_room(context, parts, bodies)
+        send = self._send_once if options and options.dedup_id else self.send_to
         if self.log is None or not survives:
-            outcomes = [self.send_on(context, *part, options, bodies)[1] for part in parts]
+            outcomes = [send(context, *part, options, bodies)[1] for part in parts]
         else:
             context = context.as_atomic()  # all parts become visible together
             with self.log.atomically(must_retry=client is None):
-                outcomes = [self.send_on(context, *part, options, bodies)[1] for part in parts]
+                outcomes = [send(context, *part, options, bodies)[1] for part in parts]
         return len(bodies), combined(outcomes) | plan.told
 
     def _affordable(self, destinations: Sequence[Destination], bodies: list[bytes]) -> list[bytes]:
@@ -205,20 +206,11 @@ class Publisher:
             return 0.0  # nobody is subscribed to it, or only its client
         try:
             _, plan = self.plan(client, head, quota)
-            if plan.schedule is not None:
+            if plan.later is not None:
                 return 0.0
             return sum(self.destinations.open(name, quota).cost_s for name in plan.names)
         except ProtocolError:
             return 0.0
-
-    def is_apart(self, client: Client, head: Head) -> bool:
-        """Return whether a SEND goes to several brokers of a cluster.
-
-        Raises:
-          ProtocolError: As for ``plan``.
-        """
-        _, plan = self.plan(client, head, client.quota)
-        return plan.schedule is not None and plan.is_apart
 
     def _make_queues(self, context: SendContext, destinations: Iterable[Destination]) -> None:
         client = context.client
@@ -239,18 +231,6 @@ class Publisher:
         """Return the work that makes room for messages, or None if few must leave for them."""
         return needs.making_room(self.to_queues.overflow, self.to_topics.stale)
 
-    def send_on(
-        self,
-        context: SendContext,
-        destination: Destination,
-        head: Head,
-        options: SendOptions | None,
-        bodies: list[bytes],
-    ) -> tuple[int, SendOutcome]:
-        """Send bodies to one destination, unless their id is a duplicate. Return as ``send``."""
-        send = self._send_once if options and options.dedup_id else self.send_to
-        return send(context, destination, head, options, bodies)
-
     def send_for(self, run: FrameRun, quota: Quota | None, now: float) -> int:
         """Send on behalf of a quota's owner, and return the number of messages taken or dropped."""
         return self.send(SendContext.of_broker(quota, now), run)[0]
@@ -268,13 +248,14 @@ class Publisher:
         return bool(stores) and all(stores)
 
     def storing(self, head: Head, quota: Quota | None) -> list[bool]:
-        """Return for each destination whether its messages are stored; none for a client's own."""
-        plan = self.forwards.plan(head)
-        if plan.schedule is ELSEWHERE:
-            return [True]
-        names = () if plan.is_personal else plan.names
-        ensure, options = self.destinations.ensure, plan.options
-        return [ensure(name, quota).stores(options) for name in names]
+        """Return for each destination whether its messages are stored.
+
+        Those for a client's own are not, and those for destinations of other cores are.
+        """
+        plan = self.later.plan(head)
+        ensure, options, may = self.destinations.ensure, plan.options, not plan.is_personal
+        here = [may and ensure(name, quota).stores(options) for name in plan.here]
+        return here + [True] * (len(plan.names) - len(here))
 
     def _send_once(
         self,
@@ -348,7 +329,7 @@ class Publisher:
 
     def check_questions(self, plan: SendPlan, bodies: list[bytes]) -> None:
         """Raise ``ProtocolError`` if a body is an invalid request to the broker, at any time."""
-        for name in plan.names:
+        for name in plan.here:
             self.to_topics.check(name, bodies, False)
 
     def _send_to_topic(self, context: SendContext, publication: Publication) -> SendOutcome:

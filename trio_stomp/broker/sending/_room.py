@@ -1,12 +1,15 @@
-"""Room for new messages: many old ones leave full queues or the stale queue in pieces."""
+"""Room for new messages: what they need, and old ones that leave for them in pieces."""
 
 from attrs import define, field
 
 from trio_stomp.base import Quota
 from trio_stomp.broker.delivery import NEVER, Client, Destination, Publication, Work
-from trio_stomp.broker.queues import Need, Overflow, Queue
+from trio_stomp.broker.queues import Need, Overflow, Queue, cost_alone
 from trio_stomp.broker.topics import StaleQueue
 from trio_stomp.frames import Head
+
+SEND_S = 45e-6
+"""The cost of a SEND of a transaction besides its subscribers: 1,023 to eight queues take 44 ms."""
 
 
 @define(eq=False, repr=False)
@@ -48,3 +51,42 @@ def may_push_out(destination: Destination) -> bool:
     if isinstance(queue, Queue):
         return queue.policy.drops_old
     return destination.ttl_s > 0 and not destination.subscribers
+
+
+@define(eq=False, repr=False)
+class Planned:
+    """The sums of a transaction's actions.
+
+    Args:
+      client: Its sender.
+      now: Seconds of the broker's clock.
+    """
+
+    client: Client
+    now: float
+    needs: Needs = field(init=False)
+    names: dict[str, None] = field(factory=dict)
+    wanted: dict[Queue, tuple[int, int, int]] = field(factory=dict)
+    """For each queue: messages, bytes of their bodies, and bytes of the largest one."""
+    heads: dict[Head, None] = field(factory=dict)
+    later: int = 0
+    """Bytes charged for messages that are not sent at once."""
+    later_name: str = ""
+    """The destination of one of those, for errors."""
+    schedules: int = 0
+    """Scheduled messages."""
+    ids: int = 0
+    """Bytes of ids for duplicate detection."""
+    cost_s: float = 0.0
+    """The cost of all actions, in seconds."""
+    survives: bool = False
+    """Part of it concerns the store, so all of it is stored."""
+
+    def __attrs_post_init__(self) -> None:
+        self.needs = Needs(self.client, self.client.quota, self.now)
+
+    def keep(self, name: str, head: Head, bodies: list[bytes]) -> None:
+        """Add messages for a destination that are not sent at once."""
+        self.later += cost_alone(head, len(bodies), sum(map(len, bodies)))
+        self.later_name = name
+        self.cost_s += SEND_S * len(bodies)

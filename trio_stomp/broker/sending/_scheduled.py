@@ -1,19 +1,18 @@
 """Scheduled messages, by number, and the port that sends them when they are due."""
 
 import json
-from bisect import bisect_right
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from typing import Protocol
 
 from attrs import define, field
+from sortedcontainers import SortedDict
 
 from trio_stomp.base import Identity, ProtocolError, Quota, value
 from trio_stomp.broker.delivery import Work
 from trio_stomp.broker.headers import Schedule
 from trio_stomp.frames import DEDUP_HEADERS, FrameRun, Head
 
-FEW = 64
 _SPENT = ("AMQ_SCHEDULED", *DEDUP_HEADERS)
 """Prefixes of headers that are removed before a scheduled message is sent."""
 IN_LINE = -1
@@ -77,34 +76,27 @@ class Scheduled:
 class Jobs:
     """All scheduled messages, in order of their numbers, which is the order of their SENDs."""
 
-    _items: dict[int, Scheduled] = field(factory=dict)
+    _items: "SortedDict[int, Scheduled]" = field(factory=SortedDict)
     """By the number of the first message."""
-    _numbers: list[int] = field(factory=list)
-    """Their keys in order, and those of some removed items."""
 
     def __len__(self) -> int:
         return len(self._items)
 
     def add(self, item: Scheduled) -> None:
-        """Add an item. Its numbers must be greater than all others."""
+        """Add an item."""
         self._items[item.first] = item
-        self._numbers.append(item.first)
 
     def discard(self, item: Scheduled) -> None:
         """Remove an item."""
         del self._items[item.first]
-        if len(self._numbers) > 2 * len(self._items) + FEW:
-            self._numbers = list(self._items)
 
     def beginning_at(self, number: int) -> Iterator[Scheduled]:
         """Yield the items from ``number`` on. Items may be added and removed meanwhile."""
-        numbers = self._numbers
-        index = max(0, bisect_right(numbers, number) - 1)
-        while index < len(numbers):
-            item = self._items.get(numbers[index])
-            if item is not None:
-                yield item
-            index += 1
+        index = max(0, self._items.bisect_right(number) - 1)
+        while index < len(self._items):
+            first, item = self._items.peekitem(index)
+            yield item
+            index = self._items.bisect_right(first)
 
 
 class SendsDue(Protocol):

@@ -3,7 +3,7 @@
 import json
 from bisect import bisect_left, bisect_right
 from collections import deque
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterator, Sequence
 from contextlib import contextmanager, nullcontext
 from functools import partial
 from itertools import islice
@@ -18,12 +18,9 @@ from trio_stomp.broker.delivery import (
     BrokerPolicies,
     Client,
     Destination,
-    NotYet,
     Publication,
     Timers,
-    Turns,
     WallTime,
-    Work,
 )
 from trio_stomp.broker.durability import Callback, Log
 from trio_stomp.broker.headers import (
@@ -71,13 +68,10 @@ class Scheduler:
     dialect: Dialect
     policies: BrokerPolicies
     wall: WallTime
-    turns: Turns
     storage: Storage | None = None
     waiting: int = 0
     """Number of scheduled messages."""
     jobs: Jobs = field(factory=Jobs)
-    _ended: tuple[Client, int] | None = None
-    """The result of a finished ``_ending``, for its client."""
     _by_cron: dict[Scheduled, None] = field(factory=dict)
     """Messages that are due when their CRON schedule fires next."""
     _lines: dict[tuple[str, ...], deque[Scheduled]] = field(factory=dict)
@@ -192,18 +186,16 @@ class Scheduler:
         if item in self._by_cron:
             self.timers.call_at(0.0, partial(self._fit, item))
 
-    def end(self, client: Client, removal: Removal) -> SendOutcome:
-        """Cancel the messages that a client names and may cancel. Return the number as outcome.
+    def ending(self, client: Client, removal: Removal) -> Generator[None, None, SendOutcome]:
+        """Cancel the messages that a client names and may cancel. Return the number as outcome."""
 
-        Raises:
-          NotYet: there are many. They are cancelled in pieces.
-        """
-        if self._ended is None or self._ended[0] is not client:
-            work = self._ending(client, removal)
-            if not self.turns.finishes(work):
-                raise NotYet(work)
-        assert self._ended is not None
-        (_, count), self._ended = self._ended, None
+        def may_end(item: Scheduled) -> bool:
+            return self.authorizer.may_end(client, item.owner, self.names(item))
+
+        count = 0
+        for done in self.cancelling(removal, may_end):
+            count = done
+            yield
         if self.storage is not None and count:
             # The RECEIPT waits for the store: a restart must not bring the messages back.
             client.awaited = client.acked = self.storage.log.turn
@@ -252,17 +244,6 @@ class Scheduler:
     def _enter(self, item: Scheduled, numbers: Sequence[int]) -> None:
         item.first, item.numbers = numbers[0], numbers
         self.jobs.add(item)
-
-    def _ending(self, client: Client, removal: Removal) -> Work:
-        count = 0
-
-        def may_end(item: Scheduled) -> bool:
-            return self.authorizer.may_end(client, item.owner, self.names(item))
-
-        for done in self.cancelling(removal, may_end):
-            count = done
-            yield
-        self._ended = client, count
 
     def cancelling(self, removal: Removal, may_end: Callable[[Scheduled], bool]) -> Iterator[int]:
         """Cancel messages, and yield how many so far after each step.

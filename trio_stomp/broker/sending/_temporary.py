@@ -88,15 +88,16 @@ class Temporary:
         Raises:
           ProtocolError: it is private to another client, or a wildcard of temporary names.
         """
-        if pattern is not None and header.startswith(tuple(_PUBLIC)):
+        if not header.startswith(tuple(_PUBLIC)):
+            if header not in client.temporary.values():
+                check_public(header)
+            return header
+        if pattern is not None:
             raise ProtocolError(
                 "invalid-wildcard",
                 f"destination:{header[:80]} is temporary, which is subscribed to by its full name",
             )
-        name = self.public_name(client, header)
-        if name not in client.temporary.values():
-            check_public(name)
-        return name
+        return self.public_name(client, header)
 
     def localised(self, client: Client, head: Head, names: tuple[str, ...]) -> Head:
         """Return a SEND's header block with public names for temporary ones.

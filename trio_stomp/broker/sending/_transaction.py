@@ -20,10 +20,7 @@ Actions = Sequence[FrameRun | Acked]
 
 @define(eq=False, repr=False)
 class TransactionCommitter:
-    """Checks transactions as a whole, then carries them out.
-
-    A SEND to several brokers of a cluster is one, too.
-    """
+    """Checks transactions as a whole, then carries them out."""
 
     publisher: Publisher
     acknowledger: Acknowledger
@@ -53,24 +50,10 @@ class TransactionCommitter:
           ProtocolError: An action is not allowed, or does not fit. Nothing has been carried out.
           FrameBug: Any other exception. Nothing has been stored.
         """
-        forwards = self.publisher.forwards
-        if not event.actions and forwards.holds(client):
-            if client.is_gone:
-                return None
-            raise NotYet(forwards.until_sent(client, now))
+        if not event.actions and not self.publisher.later.is_done(client, now):
+            return None
         try:
-            actions = [part for each in event.actions for part in self._parts(client, each)]
-            planned = self.planner.check(client, actions, now)
-            context = SendContext(
-                client,
-                client.quota,
-                received_at=now,
-                now=now,
-                in_commit=True,
-                is_atomic=planned.survives,
-                answers=answers,
-            )
-            return self._carry_out(client, actions, context)
+            return self.carry_out(client, self._resolved(client, event), now, answers)
         except NotYet:
             raise
         except RemoteError as error:
@@ -84,37 +67,34 @@ class TransactionCommitter:
     def cost_of(self, client: Client, event: Committed) -> float:
         """Return what a COMMIT costs, in seconds; 0 = it is refused."""
         try:
-            actions = [
-                each if isinstance(each, FrameRun) else self.acknowledger.resolve(client, each)
-                for each in event.actions
-            ]
-            return self.planner.cost_of(client, actions)
+            return self.planner.cost_of(client, self._resolved(client, event))
         except RemoteError:
             return 0.0
 
-    def _parts(self, client: Client, action: FrameRun | Acked) -> Actions:
-        """Return an action as those that are carried out."""
-        if isinstance(action, FrameRun):
-            return self._apart(client, action)
-        return [self.acknowledger.resolve(client, action)]
+    def _resolved(self, client: Client, event: Committed) -> Actions:
+        """Return the actions of a COMMIT, its ACKs by the ids of deliveries."""
+        return [
+            each if isinstance(each, FrameRun) else self.acknowledger.resolve(client, each)
+            for each in event.actions
+        ]
 
-    def _apart(self, client: Client, run: FrameRun) -> Sequence[FrameRun]:
-        """Return a run of SENDs, or a run for each destination if several brokers have them.
+    def carry_out(
+        self, client: Client, actions: Actions, now: float, answers: list[Work] | None
+    ) -> SendOutcome:
+        """Carry out actions, all or none. Arguments and errors as of ``commit``."""
+        planned = self.planner.check(client, actions, now)
+        context = SendContext(
+            client,
+            client.quota,
+            received_at=now,
+            now=now,
+            in_commit=True,
+            is_atomic=planned.survives,
+            answers=answers,
+        )
+        return self._act(client, actions, context)
 
-        So messages for this broker are not sent on, and stay in the order of their sender.
-
-        Raises:
-          ProtocolError: As for ``Publisher.plan``.
-        """
-        if self.publisher.forwards.is_elsewhere is None:
-            return [run]
-        # Others may have the public names of its temporary destinations.
-        head, plan = self.publisher.plan(client, run.head, client.quota)
-        if not plan.is_apart:
-            return [run]
-        return [FrameRun(each, run.bodies, []) for _, each in plan.heads_by_name(head)]
-
-    def _carry_out(self, client: Client, actions: Actions, context: SendContext) -> SendOutcome:
+    def _act(self, client: Client, actions: Actions, context: SendContext) -> SendOutcome:
         log, now, is_atomic = self.publisher.log, context.now, context.is_atomic
         outcomes: list[SendOutcome] = []
         claims: list[Claim] = []

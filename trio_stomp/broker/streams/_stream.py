@@ -2,7 +2,7 @@
 
 from bisect import bisect_left, bisect_right
 from itertools import repeat
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING
 
 from attrs import define, field
 
@@ -12,18 +12,12 @@ from trio_stomp.frames import Head, message_blocks, message_tail
 
 if TYPE_CHECKING:
     from trio_stomp.broker.delivery import Destination
+    from trio_stomp.broker.streams._stream_reader import StreamReader
 
 MAX_AGED = 16
 """Limit of expired runs dropped with each new run. ``expire`` drops the others."""
 MIN_DROP = 16
 """Dropped runs are removed from the lists when there are this many, or an eighth of all."""
-
-
-class Reader(Protocol):
-    """A reader of a stream."""
-
-    def more(self) -> None:
-        """Continue: there are new messages after the end."""
 
 
 @define(eq=False, repr=False)
@@ -133,7 +127,7 @@ class Stream:
     _runs: list[StreamRun] = field(factory=list)
     _dropped: int = 0
     """The number of dropped runs at the front of both lists."""
-    _waiting: dict[Reader, None] = field(factory=dict)
+    _waiting: "dict[StreamReader, None]" = field(factory=dict)
 
     def __attrs_post_init__(self) -> None:
         self.coming = self.next
@@ -179,7 +173,7 @@ class Stream:
         self._shrink(run.written_ms)
         waiting, self._waiting = self._waiting, {}
         for reader in waiting:
-            reader.more()
+            reader.mark(reader)
 
     def run_at(self, offset: int) -> StreamRun | None:
         """Return the run in memory that holds an offset, or None."""
@@ -192,11 +186,11 @@ class Stream:
         index = bisect_left(self._runs, written_ms, self._dropped, key=lambda run: run.written_ms)
         return self._firsts[index] if index < len(self._runs) else self.next
 
-    def wait(self, reader: Reader) -> None:
-        """Call ``more`` of a reader as soon as there are new messages."""
+    def wait(self, reader: "StreamReader") -> None:
+        """Let a reader continue as soon as there are new messages."""
         self._waiting[reader] = None
 
-    def leave(self, reader: Reader) -> None:
+    def leave(self, reader: "StreamReader") -> None:
         """Remove a reader."""
         self._waiting.pop(reader, None)
 

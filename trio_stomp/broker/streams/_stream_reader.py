@@ -2,12 +2,14 @@
 
 from collections import deque
 from collections.abc import Callable
+from functools import partial
 from typing import TYPE_CHECKING
 
 from attrs import define, field
 
 from trio_stomp.broker.delivery import NEVER, Delivery, Publication, Timers, Work
-from trio_stomp.broker.headers import END_MARK, PRIORITY_DEFAULT
+from trio_stomp.broker.durability import Log, StoreRead
+from trio_stomp.broker.headers import END_MARK, PRIORITY_DEFAULT, decode_head
 from trio_stomp.broker.queues import (
     AUTO_BATCH_BYTES,
     MESSAGE_OVERHEAD_BYTES,
@@ -19,7 +21,86 @@ from trio_stomp.broker.streams._stream import Stream, StreamRun
 from trio_stomp.frames import Head, encode_header
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from trio_stomp.broker.queues import DeadLetterReason
+    from trio_stomp.store import Store, Streamed
+
+STRETCH_BYTES = 1024 * 1024
+"""The bytes of one read from the store."""
+
+
+def request_runs(
+    log: Log | None,
+    stream: Stream,
+    first: int,
+    take: "Callable[[list[StreamRun] | None], None]",
+    *,
+    joins: bool = True,
+) -> None:
+    """Read messages from the store, and call ``take`` with them in a later turn.
+
+    Args:
+      log: The log. There is one, as the stream is in the store.
+      stream: The stream.
+      first: The offset of the first message.
+      take: Gets runs; None = the read failed and may be repeated.
+      joins: Whether to merge runs with equal header blocks, which then share a time.
+    """
+    assert log is not None
+
+    def done(runs: "Sequence[Streamed] | None", _now: float) -> None:
+        take(None if runs is None else _runs_of(runs, joins=joins))
+
+    log.reads.append(StoreRead(partial(_read_stream, stream.name, first), STRETCH_BYTES, done))
+
+
+def request_offset(
+    log: Log | None, stream: Stream, written_ms: int, take: "Callable[[int | None], None]"
+) -> None:
+    """Find the first message of a time or later, and call ``take`` with its offset.
+
+    Args:
+      log: The log. There is one, as the stream is in the store.
+      stream: The stream.
+      written_ms: The time, in ms since 1970.
+      take: Gets the offset; None = the store failed and may be asked again.
+    """
+    assert log is not None
+    find = partial(_find_offset, stream.name, written_ms)
+    log.reads.append(StoreRead(find, 0, lambda offset, _now: take(offset)))
+
+
+def _runs_of(found: "Sequence[Streamed]", *, joins: bool) -> list[StreamRun]:
+    """Return runs that the store has read. With ``joins``, merge those with equal header blocks."""
+    spans: list[list[Streamed]] = []
+    at = -1
+    for each in found:
+        if joins and spans and spans[-1][0].head == each.head and each.first == at:
+            spans[-1].append(each)
+        else:
+            spans.append([each])
+        at = each.first + len(each.bodies)
+    heads = {lines: decode_head(lines) for lines in {span[0].head for span in spans}}
+    return [_joined(heads[span[0].head], span) for span in spans]
+
+
+def _joined(head: Head, span: "Sequence[Streamed]") -> StreamRun:
+    first = span[0]
+    bodies = [body for each in span for body in each.bodies]
+    times_ms = None
+    if span[-1].written_ms != first.written_ms:
+        times_ms = [each.written_ms for each in span for _ in each.bodies]
+    return StreamRun(first.first, head, bodies, first.written_ms, times_ms)
+
+
+def _read_stream(name: str, first: int, store: "Store", max_bytes: int) -> "Sequence[Streamed]":
+    return store.read_stream(name, first, max_bytes)
+
+
+def _find_offset(name: str, written_ms: int, store: "Store", _max_bytes: int) -> int:
+    return store.find_offset(name, written_ms)
+
 
 ONCE = DestinationPolicy(max_redeliveries=0)
 """The policy of readers: no redelivery."""
@@ -37,7 +118,7 @@ class StreamReader:
       until: The offset before which reading ends; None = no end.
       timers: Schedules a delayed beginning.
       mark: Schedules its hand-out at the end of the turn.
-      load: Requests messages from the store, from an offset on.
+      log: The log, if there is a store. It reads what is not in memory.
     """
 
     consumer: Consumer
@@ -46,7 +127,7 @@ class StreamReader:
     until: int | None
     timers: Timers
     mark: "Callable[[StreamReader], None]"
-    load: "Callable[[StreamReader, int], None]"
+    log: Log | None
     starts_at: float = 0.0
     """Time of the first delivery, in seconds of the broker's clock."""
     since_ms: int = 0
@@ -110,31 +191,30 @@ class StreamReader:
                     self.since_ms = 0
                     self._give(run, now)
 
-    def more(self) -> None:
-        """Continue: there are new messages after the end."""
-        self.mark(self)
+    def seek(self) -> None:
+        """Find the offset of the first message that was written at its time or later."""
+        self.is_seeking = True
+        request_offset(self.log, self.stream, self.since_ms, self._sought)
 
-    def loaded(self, runs: list[StreamRun]) -> None:
-        """Take runs that were read from the store."""
+    def _sought(self, offset: int | None) -> None:
+        if offset is not None:
+            self.is_seeking = False
+            self.at = max(offset, self.stream.first)
+            self.mark(self)
+        elif not self.is_ended:
+            self.seek()  # the store has failed
+
+    def _loaded(self, runs: list[StreamRun] | None) -> None:
+        """Take runs that were read from the store; None = it has failed, and is asked again."""
         self.is_loading = False
         if self.is_ended:
             return
-        self._own.extend(runs)
-        self.stream.memory.used_bytes += sum(map(_cost_of, runs))
-        if not runs and self.at < self.stream.window_first:
-            # They are damaged or trimmed: continue with the window.
-            self._leap(self.stream.window_first)
-        self.mark(self)
-
-    def retry(self) -> None:
-        """Repeat a read that the store failed."""
-        self.is_loading = False
-        self.mark(self)
-
-    def found(self, offset: int) -> None:
-        """Continue at the offset that the store found for its beginning."""
-        self.is_seeking = False
-        self.at = max(offset, self.stream.first)
+        if runs is not None:
+            self._own.extend(runs)
+            self.stream.memory.used_bytes += sum(map(_cost_of, runs))
+            if not runs and self.at < self.stream.window_first:
+                # They are damaged or trimmed: continue with the window.
+                self._leap(self.stream.window_first)
         self.mark(self)
 
     def _end(self, until: int) -> None:
@@ -208,7 +288,9 @@ class StreamReader:
             return own
         if not self.is_loading:
             self.is_loading = True
-            self.load(self, self.at)
+            # To find the first message by time, runs must keep their own times.
+            joins = not self.since_ms
+            request_runs(self.log, self.stream, self.at, self._loaded, joins=joins)
         return None
 
     def _own_at(self, offset: int) -> StreamRun | None:

@@ -1,16 +1,15 @@
 """All streams: creation by policy, appends, readers, retention."""
 
 import json
-from collections.abc import Callable, Iterator, Mapping
-from functools import partial
+from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING
 
 from attrs import define, evolve, field
 
 from trio_stomp.base import CloseReason, MemoryBudget, ProtocolError, noop, value
 from trio_stomp.broker.delivery import Destination, WallTime
-from trio_stomp.broker.durability import Log, StoreRead, WrittenAgain
-from trio_stomp.broker.headers import STREAMS, Start, StreamOptions, decode_head, without_places
+from trio_stomp.broker.durability import Log, WrittenAgain
+from trio_stomp.broker.headers import STREAMS, Start, StreamOptions, without_places
 from trio_stomp.broker.names import STREAM, Kind
 from trio_stomp.broker.queues import head_lines
 from trio_stomp.broker.streams._stream import Stream, StreamRun
@@ -19,88 +18,10 @@ from trio_stomp.frames import Head
 from trio_stomp.store import Append, Begin, Trim
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
     from trio_stomp.broker.delivery import Client, Timers
     from trio_stomp.broker.queues import Consumer, Source
     from trio_stomp.broker.routing import DestinationPolicy
-    from trio_stomp.store import Store, Streamed, StreamState
-
-STRETCH_BYTES = 1024 * 1024
-"""The bytes of one read from the store."""
-
-
-def request_runs(
-    log: Log | None,
-    stream: Stream,
-    first: int,
-    take: "Callable[[list[StreamRun] | None], None]",
-    *,
-    joins: bool = True,
-) -> None:
-    """Read messages from the store, and call ``take`` with them in a later turn.
-
-    Args:
-      log: The log. There is one, as the stream is in the store.
-      stream: The stream.
-      first: The offset of the first message.
-      take: Gets runs; None = the read failed and may be repeated.
-      joins: Whether to merge runs with equal header blocks, which then share a time.
-    """
-    assert log is not None
-
-    def done(runs: "Sequence[Streamed] | None", _now: float) -> None:
-        take(None if runs is None else _runs_of(runs, joins=joins))
-
-    log.reads.append(StoreRead(partial(_read_stream, stream.name, first), STRETCH_BYTES, done))
-
-
-def request_offset(
-    log: Log | None, stream: Stream, written_ms: int, take: "Callable[[int | None], None]"
-) -> None:
-    """Find the first message of a time or later, and call ``take`` with its offset.
-
-    Args:
-      log: The log. There is one, as the stream is in the store.
-      stream: The stream.
-      written_ms: The time, in ms since 1970.
-      take: Gets the offset; None = the store failed and may be asked again.
-    """
-    assert log is not None
-    find = partial(_find_offset, stream.name, written_ms)
-    log.reads.append(StoreRead(find, 0, lambda offset, _now: take(offset)))
-
-
-def _runs_of(found: "Sequence[Streamed]", *, joins: bool) -> list[StreamRun]:
-    """Return runs that the store has read. With ``joins``, merge those with equal header blocks."""
-    spans: list[list[Streamed]] = []
-    at = -1
-    for each in found:
-        if joins and spans and spans[-1][0].head == each.head and each.first == at:
-            spans[-1].append(each)
-        else:
-            spans.append([each])
-        at = each.first + len(each.bodies)
-    heads = {lines: decode_head(lines) for lines in {span[0].head for span in spans}}
-    return [_joined(heads[span[0].head], span) for span in spans]
-
-
-def _joined(head: Head, span: "Sequence[Streamed]") -> StreamRun:
-    first = span[0]
-    bodies = [body for each in span for body in each.bodies]
-    times_ms = None
-    if span[-1].written_ms != first.written_ms:
-        times_ms = [each.written_ms for each in span for _ in each.bodies]
-    return StreamRun(first.first, head, bodies, first.written_ms, times_ms)
-
-
-def _read_stream(name: str, first: int, store: "Store", max_bytes: int) -> "Sequence[Streamed]":
-    return store.read_stream(name, first, max_bytes)
-
-
-def _find_offset(name: str, written_ms: int, store: "Store", _max_bytes: int) -> int:
-    return store.find_offset(name, written_ms)
-
+    from trio_stomp.store import StreamState
 
 MAX_STREAMS = 1_000
 MAX_EXPIRED = 1_000
@@ -198,9 +119,6 @@ class Streams:
         """Return the streams that were used since the start, by name."""
         return self._streams
 
-    def __iter__(self) -> Iterator[Stream]:
-        return iter(list(self._streams.values()))
-
     # Creating.
 
     def of_topic(self, name: str, policy: "DestinationPolicy") -> Stream | None:
@@ -292,16 +210,14 @@ class Streams:
         self, consumer: "Consumer", stream: Stream, options: StreamOptions, now: float
     ) -> None:
         """Create a reader of a stream for a consumer."""
-        start = self._start(stream, options)
-        timers = self.timers
         reader = StreamReader(
             consumer,
             stream=stream,
-            at=start,
+            at=self._start(stream, options),
             until=options.until,
-            timers=timers,
+            timers=self.timers,
             mark=self.mark,
-            load=self._load,
+            log=self.log,
         )
         consumer.queues[reader] = None
         if options.epoch not in ("", stream.epoch):
@@ -312,7 +228,7 @@ class Streams:
             if options.start is Start.TIME:
                 reader.since_ms = options.value
                 if stream.is_stored:
-                    self._seek(reader)
+                    reader.seek()
         self.mark(reader)
 
     def find(self, name: str, open_topic: Callable[[str], object]) -> Stream:
@@ -351,27 +267,6 @@ class Streams:
         if options.start is Start.TIME and not stream.is_stored:
             return stream.offset_at(options.value)
         return stream.next
-
-    def _load(self, reader: StreamReader, first: int) -> None:
-        # To find the first message by time, runs must keep their own times.
-        joins = not reader.since_ms
-        request_runs(self.log, reader.stream, first, partial(self._loaded, reader), joins=joins)
-
-    def _loaded(self, reader: StreamReader, runs: "list[StreamRun] | None") -> None:
-        if runs is None:
-            reader.retry()
-        else:
-            reader.loaded(runs)
-
-    def _seek(self, reader: StreamReader) -> None:
-        reader.is_seeking = True
-        request_offset(self.log, reader.stream, reader.since_ms, partial(self._sought, reader))
-
-    def _sought(self, reader: StreamReader, offset: int | None) -> None:
-        if offset is not None:
-            reader.found(offset)
-        elif not reader.is_ended:
-            self._seek(reader)
 
     # Retention.
 

@@ -1,6 +1,7 @@
 """SUBSCRIBE: the subscriptions of all clients, from beginning to end."""
 
 from collections.abc import Callable, Sequence
+from functools import partial
 
 from attrs import define, field
 
@@ -13,6 +14,7 @@ from trio_stomp.broker.delivery import (
     Subscription,
     Target,
     Work,
+    base36,
 )
 from trio_stomp.broker.durability import Callback, Log
 from trio_stomp.broker.headers import (
@@ -21,13 +23,12 @@ from trio_stomp.broker.headers import (
     Dialect,
     StreamOptions,
     SubscribeOptions,
-    consumes,
     parse_stream_options,
     parse_subscribe_options,
     resolve,
     routing_of,
 )
-from trio_stomp.broker.names import Kind, base36, classify, compile_pattern
+from trio_stomp.broker.names import Kind, classify, compile_pattern
 from trio_stomp.broker.queues import AUTO, STEP, Acknowledger, Consumer, QueueBook
 from trio_stomp.broker.routing import (
     BrokerEvents,
@@ -44,27 +45,6 @@ from trio_stomp.broker.streams import Streams, stream_name
 from trio_stomp.broker.topics import Binding, Bindings, InitialDelivery, is_shared
 from trio_stomp.frames import Headers, encode_receipt, subscription_prefix
 from trio_stomp.protocol import DURABLE_NAMES, Subscribed
-
-
-def needed(client: Client, private: str, public: str) -> Subscribed | None:
-    """Return the SUBSCRIBE that gives a client its reply queue, or None if it has one.
-
-    Args:
-      client: The subscriber.
-      private: The queue's name for the client, and the subscription's id.
-      public: The queue's name for other clients.
-    """
-    named = (name for each in client.subscriptions.values() for name, _ in each.targets)
-    if public in named or private in client.subscriptions:
-        return None
-    return Subscribed(private, private, AUTO, (("destination", private),), None)
-
-
-def with_id(client: Client, key: str) -> Subscription | None:
-    """Return the automatic subscription with an id, or None. A SUBSCRIBE may reuse its id."""
-    made = client.subscriptions.get(key)
-    is_automatic = made is not None and key in client.temporary and made.destination == key
-    return made if is_automatic else None
 
 
 def replaced(client: Client, targets: Sequence[Target]) -> list[Subscription]:
@@ -96,24 +76,18 @@ def kind_of(targets: Sequence[Target]) -> Kind:
     return classify(targets[0][0])
 
 
-def stream_of(
-    destination: str, targets: Sequence[Target], options: SubscribeOptions, *, is_durable: bool
-) -> str:
+def stream_of(event: Subscribed, targets: Sequence[Target], options: SubscribeOptions) -> str:
     """Return the name of the stream that a SUBSCRIBE reads.
-
-    Args:
-      destination: The destination header, for error texts.
-      targets: The destinations it names.
-      options: The options.
-      is_durable: It names a durable subscription.
 
     Raises:
       ProtocolError: it names several streams, or has options that streams do not support.
     """
+    # RabbitMQ requires durable:true of a stream's readers, which means nothing else here.
+    is_durable = any(name in DURABLE_NAMES for name, _ in event.headers)
     if options.selector or options.no_local or options.browser or is_durable:
         raise ProtocolError(
             "unsupported",
-            f"destination:{destination[:80]} is read as a stream, by offset: leave out "
+            f"destination:{event.destination[:80]} is read as a stream, by offset: leave out "
             "selector, no-local, browser and the name of a durable subscription",
             reason=CloseReason.UNSUPPORTED,
         )
@@ -121,32 +95,9 @@ def stream_of(
     if len(targets) > 1 or pattern is not None:
         raise ProtocolError(
             "invalid-destination",
-            f"destination:{destination[:80]} names several streams; a subscription reads one",
+            f"destination:{event.destination[:80]} names several streams; a subscription reads one",
         )
     return name if classify(name) is Kind.STREAM else stream_name(name)
-
-
-def charge(
-    memory: MemoryBudget,
-    subscription: Subscription,
-    kind: Kind,
-    ack: str,
-    options: SubscribeOptions,
-) -> None:
-    """Charge a subscription's memory until it ends.
-
-    Raises:
-      ProtocolError: there is not enough memory.
-    """
-    ack = options.shared or ack  # its messages wait in a queue, too
-    cost = subscription_cost(subscription, kind, ack, is_durable=bool(options.durable))
-    selector, quota = subscription.selector, subscription.quota
-    if memory.take_table(cost, quota):
-        if selector is None or hold_selector(memory, selector, quota):
-            subscription.cost = cost
-            return
-        memory.give_table(cost, quota)
-    raise no_memory_for(memory, subscription)
 
 
 def refund(memory: MemoryBudget, subscription: Subscription) -> None:
@@ -154,6 +105,37 @@ def refund(memory: MemoryBudget, subscription: Subscription) -> None:
     memory.give_table(subscription.cost, subscription.quota)
     if subscription.selector is not None:
         release_selector(memory, subscription.selector)
+
+
+@define(eq=False, repr=False)
+class Request:
+    """A SUBSCRIBE, parsed.
+
+    Args:
+      client: The subscriber.
+      event: The frame.
+      key: The id, or a generated one.
+      number: The position in the order of subscribers.
+      targets: The destinations that it names.
+      kind: Their kind.
+      ack: The ack mode.
+      options: The options in its headers.
+      stream_options: The part of a stream that it reads.
+      has_consumer: It needs a consumer, as all do except plain ones to topics.
+      is_counted: As ``Subscription.is_counted``.
+    """
+
+    client: Client
+    event: Subscribed
+    key: str
+    number: int
+    targets: list[Target]
+    kind: Kind
+    ack: str
+    options: SubscribeOptions
+    stream_options: StreamOptions
+    has_consumer: bool
+    is_counted: bool
 
 
 @define(eq=False, repr=False)
@@ -175,13 +157,11 @@ class Subscriptions:
     selectors: SelectorCompiler
     boot: str
     streams: Streams
+    counts: Callable[[Sequence[str], Headers], bool]
+    """As ``Setup.counts``."""
     log: Log | None = None
-    is_copy: Callable[[Sequence[str], Headers], bool] | None = None
-    """Returns whether another broker of the cluster has a subscription with these destinations and
-    headers, too, and counts it; None = there are no others.
-    """
-    copies: int = 0
-    """The number of subscriptions that others count."""
+    counted: int = 0
+    """The number of subscriptions that count."""
     _all: dict[Subscription, None] = field(factory=dict)
     _number: int = 0
 
@@ -204,181 +184,84 @@ class Subscriptions:
           ProtocolError: the id is in use (S07), there are too many subscriptions, a destination or
             header is invalid or not allowed, or memory is short.
         """
+        request = self._parse(client, event)
+        self._check(request)
+        if request.options.durable and (former := self._former(request)) is not None:
+            raise NotYet(self.ending(former, now))  # this one replaces it
+        subscription = self._make(request)
+        self._charge(subscription, request)
+        try:
+            if client.temporary:
+                for made in replaced(client, request.targets):
+                    self.end(made, 0.0)
+            self._join(subscription, request, now)
+        except (RemoteError, NotYet):
+            refund(self.memory, subscription)
+            raise
+        client.subscriptions[request.key] = subscription
+        client.tags[subscription.tag.encode()] = subscription
+        self._all[subscription] = None
+        self.counted += subscription.is_counted
+        self.events.record("subscribe", client, destination=event.destination)
+        return self._begin(subscription, request, now)
+
+    def _parse(self, client: Client, event: Subscribed) -> Request:
+        """Parse a SUBSCRIBE: its id, destinations and options.
+
+        Raises:
+          ProtocolError: the id is in use, there are too many subscriptions, a destination is
+            private to another connection, or a header is invalid.
+        """
         number = self.next_number()
-        key = event.id if event.id is not None else f"\0{number}"
-        if (made := with_id(client, key)) is not None:
-            self.end(made, 0.0)
-        key = self._check(client, key)
-        targets = self.targets(client, event)
+        key = self._key(client, event.id)
+        names = resolve(event.destination, self.dialect, routing_of(event.headers))
+        targets: list[Target] = []
+        for name in names:
+            pattern = compile_pattern(name, self.dialect.wildcards)
+            targets.append((self.temporary.consumed_name(client, name, pattern), pattern))
         kind = kind_of(targets)
         options = parse_subscribe_options(
             event.headers, event.destination, kind, self.dialect, client.client_id
         )
         stream_options = parse_stream_options(event.headers)
         if kind is Kind.STREAM or stream_options.is_given:
-            kind = self._as_stream(client, event, targets, options)
-        self._check_targets(client, event, targets, kind, options)
-        former = self._former(client, targets, options)
-        if former is not None:
-            raise NotYet(self.ending(former, now))  # this one replaces it
+            targets, kind = [(stream_of(event, targets, options), None)], Kind.STREAM
         # A browser has nothing to acknowledge, whatever its ack header says.
         ack = AUTO if options.browser and kind is Kind.QUEUE else event.ack
-        tag = f"{self.boot}.{base36(number)}{ID_MARK if kind is Kind.STREAM else ''}"
-        subscription = self._make(
+        has_queue = kind is Kind.QUEUE or bool(options.durable or options.shared)
+        return Request(
             client,
-            event=event,
+            event,
             key=key,
-            targets=targets,
             number=number,
-            tag=tag,
-            ack=ack,
+            targets=targets,
             kind=kind,
+            ack=ack,
             options=options,
+            stream_options=stream_options,
+            has_consumer=has_queue or ack != AUTO,
+            is_counted=self.counts(names, event.headers),
         )
-        charge(self.memory, subscription, kind, ack, options)
-        try:
-            for made in replaced(client, targets):
-                self.end(made, 0.0)
-            if kind is Kind.STREAM:
-                self._read(subscription, ack, options, stream_options, now)
-            else:
-                self._join(subscription, kind, ack, options, now)
-        except (RemoteError, NotYet):
-            refund(self.memory, subscription)
-            raise
-        client.subscriptions[key] = subscription
-        client.tags[tag.encode()] = subscription
-        self._all[subscription] = None
-        self.copies += subscription.is_copy
-        self.events.record("subscribe", client, destination=event.destination)
-        return self._begin(subscription, kind, options, event.receipt, now)
-
-    def _check_targets(
-        self,
-        client: Client,
-        event: Subscribed,
-        targets: list[Target],
-        kind: Kind,
-        options: SubscribeOptions,
-    ) -> None:
-        """Raise ``ProtocolError`` if the client may not subscribe, or a destination is invalid."""
-        # /dsub/x is checked as the destinations of the durable subscription.
-        if not (options.durable and event.destination.startswith(DSUB)):
-            lasts = bool(options.durable)
-            self.authorizer.check_subscribe(
-                client, targets, kind, browses=options.browser, lasts=lasts
-            )
-        for name, pattern in targets:
-            self.destinations.check(name, pattern, client.quota)
-
-    def _former(
-        self, client: Client, targets: list[Target], options: SubscribeOptions
-    ) -> Subscription | None:
-        """Return the client's own subscription that has a durable subscription alone, or None."""
-        if not options.durable or is_shared(options.durable):
-            return None
-        for each in client.subscriptions.values():
-            binding = each.binding
-            if isinstance(binding, Binding) and binding.durable == options.durable:
-                fits = binding.targets == targets and binding.selector_text == options.selector
-                return None if fits and self.dialect.shares_durables else each
-        return None
-
-    def _begin(
-        self,
-        subscription: Subscription,
-        kind: Kind,
-        options: SubscribeOptions,
-        receipt_id: bytes | None,
-        now: float,
-    ) -> Work | None:
-        """Start a subscription, a durable one once it is stored, and return the remaining work."""
-        give = self.initial_delivery.prepare(subscription, kind, options)
-
-        def begin(at: float) -> Work | None:
-            if receipt_id is not None:
-                subscription.client.outbox.stage_frame(encode_receipt(receipt_id))
-            return give(at)
-
-        if options.durable and self.log is not None:
-            self._begin_when_safe(self.log, subscription, begin, receipt_id)
-            return None
-        work, consumer = begin(now), subscription.consumer
-        if kind is Kind.QUEUE and isinstance(consumer, Consumer) and not options.browser:
-            return self.queues.wildcard_queues.join(consumer)
-        return work
-
-    def _make(
-        self,
-        client: Client,
-        event: Subscribed,
-        key: str,
-        targets: list[Target],
-        *,
-        number: int,
-        tag: str,
-        ack: str,
-        kind: Kind,
-        options: SubscribeOptions,
-    ) -> Subscription:
-        selector = self.selectors.compile(options.selector) if options.selector else None
-        has_ack = ack != AUTO and client.version.acks_by_header
-        id_header = b"ack" if has_ack else b"message-id"
-        has_tag = has_ack or kind is Kind.STREAM or not consumes(kind, ack, options)
-        shown = event.destination if event.id is None and client.version.needs_id else event.id
-        prefix = subscription_prefix(
-            shown, tag if has_tag else "", client.rules, id_header=id_header
-        )
-        return Subscription(
-            client,
-            key=key,
-            id=event.id,
-            destination=event.destination,
-            targets=targets,
-            number=number,
-            tag=tag,
-            prefix=prefix,
-            selector=selector,
-            no_local=options.no_local,
-            is_copy=self.is_copy is not None and self.is_copy(self._names(event), event.headers),
-        )
-
-    def _begin_when_safe(
-        self,
-        log: Log,
-        subscription: Subscription,
-        begin: Callable[[float], Work | None],
-        receipt_id: bytes | None,
-    ) -> None:
-        """Start a durable subscription once the store has committed it."""
-        consumer = subscription.consumer
-        assert isinstance(consumer, Consumer)
-        consumer.is_early = True
-
-        def safe(now: float) -> None:
-            consumer.is_early = False
-            if subscription in self._all and not subscription.client.is_leaving:
-                work = begin(now)
-                if work is not None:
-                    self.destinations.turns.carry_out(work)
-                self.queues.want(consumer)
-
-        log.when_safe(Callback(subscription.client, safe, receipt_id))
 
     def next_number(self) -> int:
         """Return the next position in the order of subscribers."""
         self._number += 1
         return self._number
 
-    def _check(self, client: Client, key: str) -> str:
-        if key in client.subscriptions:
-            if not self.dialect.allows_repeated_subscription_id:
+    def _key(self, client: Client, id: str | None) -> str:
+        """Return the key of a new subscription: its id, unless it has none or repeats one."""
+        key = id if id is not None else f"\0{self._number}"
+        if (same := client.subscriptions.get(key)) is not None:
+            if key in client.temporary and same.destination == key:
+                self.end(same, 0.0)  # an automatic one, whose id a SUBSCRIBE may use
+            elif self.dialect.allows_repeated_subscription_id:
+                key = f"{key}\0{self._number}"
+            else:
                 raise ProtocolError(
                     "duplicate-subscription",
                     f"id:{key[:60]} is in use by a subscription of this connection to"
-                    f" {client.subscriptions[key].destination[:80]}; UNSUBSCRIBE it or use another",
+                    f" {same.destination[:80]}; UNSUBSCRIBE it or use another",
                 )
-            key = f"{key}\0{self._number}"
         limit = self.policies.max_subscriptions_per_connection
         if len(client.subscriptions) >= limit:
             raise ProtocolError(
@@ -389,85 +272,154 @@ class Subscriptions:
             )
         return key
 
-    def targets(self, client: Client, event: Subscribed) -> list[Target]:
-        """Return the destinations that a SUBSCRIBE names, with their patterns.
+    def _check(self, request: Request) -> None:
+        """Check the rights of a client, and that the destinations may be in use.
 
         Raises:
-          ProtocolError: one is invalid, or private to another connection.
+          NotYet: very many rules must be checked in pieces first.
+          ProtocolError: it may not subscribe, a stream is unknown, or a name is too long.
         """
-        targets: list[Target] = []
-        for name in self._names(event):
-            pattern = compile_pattern(name, self.dialect.wildcards)
-            targets.append((self.temporary.consumed_name(client, name, pattern), pattern))
-        return targets
+        client, targets, options = request.client, request.targets, request.options
+        is_stream, lasts = request.kind is Kind.STREAM, bool(options.durable)
+        is_backlog = lasts and request.event.destination.startswith(DSUB)
+        if is_stream or not is_backlog:  # which is checked as that of a durable subscription
+            lasts = lasts and not is_backlog
+            self.authorizer.check_subscribe(
+                client, targets, request.kind, browses=options.browser, lasts=lasts
+            )
+        if is_stream:  # only now, as this reveals whether it exists
+            self.streams.find(targets[0][0], self.destinations.open)
+        for name, pattern in targets:
+            self.destinations.check(name, pattern, client.quota)
 
-    def _names(self, event: Subscribed) -> Sequence[str]:
-        return resolve(event.destination, self.dialect, routing_of(event.headers))
+    def _former(self, request: Request) -> Subscription | None:
+        """Return the client's own subscription that has a durable subscription alone, or None."""
+        options = request.options
+        if is_shared(options.durable):
+            return None
+        for each in request.client.subscriptions.values():
+            binding = each.binding
+            if isinstance(binding, Binding) and binding.durable == options.durable:
+                is_same = binding.targets == request.targets
+                fits = is_same and binding.selector_text == options.selector
+                return None if fits and self.dialect.shares_durables else each
+        return None
 
-    def _as_stream(
-        self, client: Client, event: Subscribed, targets: list[Target], options: SubscribeOptions
-    ) -> Kind:
-        """Replace the destination of a SUBSCRIBE with replay options by its stream.
+    def _make(self, request: Request) -> Subscription:
+        """Return the subscription, with the constant first half of its MESSAGEs."""
+        client, event, options = request.client, request.event, request.options
+        is_stream = request.kind is Kind.STREAM
+        tag = f"{self.boot}.{base36(request.number)}{ID_MARK if is_stream else ''}"
+        has_ack = request.ack != AUTO and client.version.acks_by_header
+        id_header = b"ack" if has_ack else b"message-id"
+        has_tag = has_ack or is_stream or not request.has_consumer
+        shown = event.destination if event.id is None and client.version.needs_id else event.id
+        return Subscription(
+            client,
+            key=request.key,
+            id=event.id,
+            destination=event.destination,
+            targets=request.targets,
+            number=request.number,
+            tag=tag,
+            prefix=subscription_prefix(
+                shown, tag if has_tag else "", client.rules, id_header=id_header
+            ),
+            selector=self.selectors.compile(options.selector) if options.selector else None,
+            no_local=options.no_local,
+            is_counted=request.is_counted,
+        )
+
+    def _charge(self, subscription: Subscription, request: Request) -> None:
+        """Charge a subscription's memory until it ends.
 
         Raises:
-          ProtocolError: there is no stream, several are named, the client may not read it, or
-            streams do not support an option.
+          ProtocolError: there is not enough memory.
         """
-        # RabbitMQ requires durable:true of a stream's readers, which means nothing else here.
-        is_durable = any(name in DURABLE_NAMES for name, _ in event.headers)
-        stream = stream_of(event.destination, targets, options, is_durable=is_durable)
-        targets[0] = (stream, None)
-        # Check before ``find``, which reveals whether the stream exists.
-        self.authorizer.check_subscribe(client, targets, Kind.STREAM, browses=False, lasts=False)
-        self.streams.find(stream, self.destinations.open)
-        return Kind.STREAM
+        options, memory = request.options, self.memory
+        ack = options.shared or request.ack  # its messages wait in a queue, too
+        is_durable = bool(options.durable)
+        cost = subscription_cost(subscription, request.kind, ack, is_durable=is_durable)
+        selector, quota = subscription.selector, subscription.quota
+        if memory.take_table(cost, quota):
+            if selector is None or hold_selector(memory, selector, quota):
+                subscription.cost = cost
+                return
+            memory.give_table(cost, quota)
+        raise no_memory_for(memory, subscription)
 
-    def _read(
-        self,
-        subscription: Subscription,
-        ack: str,
-        options: SubscribeOptions,
-        stream_options: StreamOptions,
-        now: float,
-    ) -> None:
-        """Create a stream's consumer for a subscription."""
-        consumer = Consumer(subscription, ack, options, self.fan_out)
-        stream = self.streams.find(subscription.targets[0][0], self.destinations.open)
-        self.streams.join(consumer, stream, stream_options, now)
-        subscription.consumer = consumer
-
-    def _join(
-        self,
-        subscription: Subscription,
-        kind: Kind,
-        ack: str,
-        options: SubscribeOptions,
-        now: float,
-    ) -> None:
+    def _join(self, subscription: Subscription, request: Request, now: float) -> None:
         """Attach a subscription to its destinations, through a consumer if it needs one."""
-        if consumes(kind, ack, options):
+        kind, ack, options = request.kind, request.ack, request.options
+        if kind is Kind.STREAM:
+            consumer = Consumer(subscription, ack, options, self.fan_out)
+            stream = self.streams.find(subscription.targets[0][0], self.destinations.open)
+            self.streams.join(consumer, stream, request.stream_options, now)
+            subscription.consumer = consumer
+        elif request.has_consumer:
             consumer = Consumer(subscription, ack, options, self.fan_out, subscription.selector)
             consumer.lent = subscription.client.lent
             subscription.client.takes_unasked |= ack == AUTO
             consumer.always_sends_redelivered = self.dialect.redelivered_always
             subscription.consumer = consumer
-            if kind is Kind.QUEUE:
-                if options.browser:
-                    return
+            if kind is not Kind.QUEUE:
+                subscription.binding = self.bindings.join(subscription, consumer, options, now)
+            elif not options.browser:
                 for name, pattern in subscription.targets:
                     self.queues.join(consumer, name, pattern)
-            else:
-                subscription.binding = self.bindings.join(subscription, consumer, options, now)
-            return
-        for name, pattern in subscription.targets:
-            self.destinations.add(subscription, name, pattern, subscription.quota)
+        else:
+            for name, pattern in subscription.targets:
+                self.destinations.add(subscription, name, pattern, subscription.quota)
+
+    def _begin(self, subscription: Subscription, request: Request, now: float) -> Work | None:
+        """Send the RECEIPT, of a durable subscription once it is stored. Return what is left."""
+        consumer, receipt_id = subscription.consumer, request.event.receipt
+        is_of_topics = request.kind not in (Kind.QUEUE, Kind.STREAM)
+        earlier = self.initial_delivery.earlier(subscription) if is_of_topics else None
+        if request.options.durable and self.log is not None:
+            assert isinstance(consumer, Consumer)
+            consumer.is_early = True
+            begin = partial(self._begin_stored, subscription, consumer, earlier, receipt_id)
+            self.log.when_safe(Callback(request.client, begin, receipt_id))
+            return None
+        if receipt_id is not None:
+            request.client.outbox.stage_frame(encode_receipt(receipt_id))
+        if request.kind is Kind.QUEUE and isinstance(consumer, Consumer):
+            if not request.options.browser:
+                return self.queues.wildcard_queues.join(consumer)
+            self.initial_delivery.browse(consumer, request.options, now)
+        return earlier
+
+    def _begin_stored(
+        self,
+        subscription: Subscription,
+        consumer: Consumer,
+        earlier: Work | None,
+        receipt_id: bytes | None,
+        _now: float,
+    ) -> None:
+        """Begin a durable subscription, which is stored now."""
+        consumer.is_early = False
+        if subscription in self._all and not subscription.client.is_leaving:
+            if receipt_id is not None:
+                subscription.client.outbox.stage_frame(encode_receipt(receipt_id))
+            if earlier is not None:
+                self.queues.carry_out(earlier)
+            self.queues.want(consumer)
 
     def expect_replies(self, client: Client, private: str, public: str) -> None:
-        """Subscribe a client to its temporary queue, with the queue's name as id."""
+        """Subscribe a client to its temporary queue, unless it has subscribed.
+
+        Args:
+          client: The client.
+          private: The queue's name for the client, and the subscription's id.
+          public: The queue's name for other clients.
+        """
         self.queues.open(public, client.quota)
-        event = needed(client, private, public)
-        if event is not None:
-            self.add(client, event, 0.0)
+        named = (name for each in client.subscriptions.values() for name, _ in each.targets)
+        if public not in named and private not in client.subscriptions:
+            headers = (("destination", private),)
+            self.add(client, Subscribed(private, private, AUTO, headers, None), 0.0)
 
     def go_on(self, client: Client, now: float) -> None:
         """Resume delivery to a client: earlier messages, browsing, and its queues."""
@@ -499,7 +451,7 @@ class Subscriptions:
         del client.subscriptions[subscription.key]
         del client.tags[subscription.tag.encode()]
         del self._all[subscription]
-        self.copies -= subscription.is_copy
+        self.counted -= subscription.is_counted
         try:
             self._leave(subscription, now)
         finally:

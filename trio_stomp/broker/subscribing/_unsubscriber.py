@@ -10,7 +10,7 @@ from trio_stomp.base import ProtocolError
 from trio_stomp.broker.access import Authorizer
 from trio_stomp.broker.delivery import Client, Subscription, Work, after
 from trio_stomp.broker.durability import Log
-from trio_stomp.broker.headers import DSUB, Dialect, resolve, routing_of, wants_durable_end
+from trio_stomp.broker.headers import DSUB, Dialect, durable_name, resolve, routing_of
 from trio_stomp.broker.subscribing._subscriber import Subscriptions
 from trio_stomp.broker.topics import Binding, Bindings, ambiguous, unknown
 from trio_stomp.frames import encode_receipt
@@ -36,7 +36,7 @@ class Unsubscriber:
           ProtocolError: there is no such durable subscription, or its name is ambiguous.
         """
         found = self._find(client, event)
-        name = wants_durable_end(event.headers, client.client_id)
+        name = durable_name(event.headers, client.client_id)
         if found is None:
             meant = (yield from self._meant(client, name, event)) if name else None
             if meant is not None:

@@ -8,6 +8,7 @@ from trio_stomp.broker.topics._binding import Binding as Binding
 from trio_stomp.broker.topics._bindings import Bindings as Bindings
 from trio_stomp.broker.topics._durable_record import PREFIX as PREFIX
 from trio_stomp.broker.topics._durable_record import read_back as read_back
+from trio_stomp.broker.topics._durables import Durables as Durables
 from trio_stomp.broker.topics._durables import ambiguous as ambiguous
 from trio_stomp.broker.topics._durables import is_shared as is_shared
 from trio_stomp.broker.topics._durables import unknown as unknown

@@ -1,22 +1,17 @@
 """Topic subscriptions with a queue of their own: acknowledging ones and durable ones."""
 
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING
 
 from attrs import define, field
 
 from trio_stomp.broker.delivery import BINDING_S, Client, Delivery, Give, Publication, Target
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from trio_stomp.base import Quota
     from trio_stomp.broker.queues import Queue
     from trio_stomp.broker.selectors import Selector
-
-
-class BindingHost(Protocol):
-    """The part of the core that a binding uses."""
-
-    def enqueue(self, binding: "Binding", publication: Publication, bodies: list[bytes]) -> int:
-        """Queue messages as far as the policy allows, and return the number queued."""
 
 
 SharedKey = tuple[str, str, str, str]
@@ -31,7 +26,7 @@ class Binding:
       number: Its position among the subscribers.
       targets: The destinations it is subscribed to.
       queue: The queue from which its consumers receive.
-      host: The part of the core that fills the queue.
+      enqueue: Queues messages as far as the policy allows, and returns the number queued.
       client: The client that subscribed last; None if restored from the store.
       durable: The durable subscription's name, or "".
     """
@@ -39,7 +34,7 @@ class Binding:
     number: int
     targets: list[Target]
     queue: "Queue"
-    host: BindingHost
+    enqueue: "Callable[[Binding, Publication, list[bytes]], int]"
     client: Client | None = None
     durable: str = ""
     selector: "Selector | None" = None
@@ -49,8 +44,8 @@ class Binding:
     """The user who created the durable subscription; "" = there were no logins."""
     shared: "SharedKey" = ("",) * 4
     """Its key among those that subscribers share while there are any."""
-    is_copy: bool = False
-    """Another broker of the cluster has it, too, and counts it."""
+    is_counted: bool = True
+    """Figures count it. Of cores that have the same subscription, one does."""
     is_plain: bool = False
     version_index: int = 2
     cost: int = 0
@@ -94,4 +89,4 @@ class Binding:
         """Queue some bodies of a publication as far as they fit. Return the number queued."""
         if not self.wants(publication):
             return 0
-        return self.host.enqueue(self, publication, bodies)
+        return self.enqueue(self, publication, bodies)

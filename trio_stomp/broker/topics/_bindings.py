@@ -1,5 +1,6 @@
 """Bindings: acknowledging subscriptions to topics and work queues, and durable ones."""
 
+from collections.abc import Callable
 from functools import partial
 from itertools import count, repeat
 
@@ -16,7 +17,6 @@ from trio_stomp.broker.delivery import (
     Client,
     Destination,
     Member,
-    NotYet,
     Publication,
     Subscription,
     Work,
@@ -27,7 +27,6 @@ from trio_stomp.broker.headers import DSUB, PRIORITY_DEFAULT, SubscribeOptions
 from trio_stomp.broker.names import Kind
 from trio_stomp.broker.queues import (
     AGAIN_S,
-    STEP,
     Acknowledger,
     Consumer,
     Message,
@@ -71,6 +70,8 @@ class Bindings:
     fan_out: FanOut
     acknowledger: Acknowledger
     authorizer: Authorizer
+    end_client: Callable[[Client, float], None]
+    """Ends the subscriptions of a client that was turned away, in later turns if it has many."""
     log: Log | None = None
     shares_durables: bool = False
     durables: Durables = field(factory=Durables)
@@ -83,7 +84,6 @@ class Bindings:
         """Attach a consumer to a new binding, or the one that its client names, and return it.
 
         Raises:
-          NotYet: it is being taken over from a consumer with many deliveries to return.
           ProtocolError: there are too many durable subscriptions, memory is short, or the durable
             subscription belongs to another user.
         """
@@ -155,8 +155,6 @@ class Bindings:
 
         Durable queues stay, others end, and work goes to the other members.
         """
-        if binding.queue not in consumer.queues:
-            return  # it was taken over
         try:
             binding.queue.detach(consumer)
         finally:
@@ -294,13 +292,13 @@ class Bindings:
             subscription.number,
             targets=list(subscription.targets),
             queue=queue,
-            host=self,
+            enqueue=self.enqueue,
             client=subscription.client,
             durable=name,
             selector=selector,
             selector_text=options.selector,
             no_local=subscription.no_local,
-            is_copy=subscription.is_copy,
+            is_counted=subscription.is_counted,
         )
         binding.quota = quota
         if name:
@@ -354,7 +352,6 @@ class Bindings:
         connection: a new one takes it over, unless the dialect shares it and nothing differs.
 
         Raises:
-          NotYet: the former consumer has many deliveries, which are returned in pieces.
           ProtocolError: others consume a shared one that would end.
         """
         fits = (
@@ -363,10 +360,9 @@ class Bindings:
         )
         if not is_shared(options.durable) and not (self.shares_durables and fits):
             for consumer in list(binding.queue.consumers):
-                if not self.queues.is_small(consumer):
-                    raise NotYet(self._taking_over(binding, consumer, now))
-                self._take_over(binding, consumer, now)
-        if not fits and binding.queue.consumers:
+                self._take_over(binding, consumer.subscription.client, now)
+        clients = [consumer.subscription.client for consumer in binding.queue.consumers]
+        if not fits and not all(client.is_leaving for client in clients):
             raise ProtocolError(
                 "subscription-in-use",
                 f"others consume the durable subscription {options.durable[:80]!r} with another"
@@ -378,28 +374,18 @@ class Bindings:
         binding.client = subscription.client
         return binding
 
-    def _take_over(self, binding: Binding, consumer: Consumer, now: float) -> None:
-        """Detach a consumer, return its deliveries to the queue, and end its connection."""
-        binding.queue.detach(consumer)
-        self.acknowledger.return_all(consumer, now)
-        self._turn_away(binding, consumer)
-
-    def _taking_over(self, binding: Binding, consumer: Consumer, now: float) -> Work:
-        """End a connection, and return most of its consumer's deliveries in pieces."""
-        self._turn_away(binding, consumer)
-        while binding.queue in consumer.queues and not self.queues.is_small(consumer):
-            self.queues.part(consumer, STEP, now)
-            yield
-
-    def _turn_away(self, binding: Binding, consumer: Consumer) -> None:
-        """End the connection of a consumer whose durable subscription another one took over."""
+    def _take_over(self, binding: Binding, client: Client, now: float) -> None:
+        """End a client, which returns its deliveries before the queue hands out others."""
+        if client.is_leaving:
+            return
         name = binding.durable.replace("\0", "/")
         error = ProtocolError(
             "taken-over",
             f"another connection took over the durable subscription {name!r}",
             reason=CloseReason.UNSUPPORTED,
         )
-        turn_away(consumer.subscription.client, error)
+        turn_away(client, error)
+        self.end_client(client, now)
 
     def _charge(self, binding: Binding) -> None:
         """Charge a durable subscription's tables until it ends.

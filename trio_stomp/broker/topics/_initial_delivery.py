@@ -7,7 +7,7 @@ from itertools import islice
 
 from attrs import define, field
 
-from trio_stomp.base import MemoryBudget, noop
+from trio_stomp.base import MemoryBudget
 from trio_stomp.broker.browsing import Browse, Browses
 from trio_stomp.broker.delivery import (
     BrokerPolicies,
@@ -22,7 +22,6 @@ from trio_stomp.broker.delivery import (
 )
 from trio_stomp.broker.durability import Callback
 from trio_stomp.broker.headers import SubscribeOptions
-from trio_stomp.broker.names import Kind
 from trio_stomp.broker.queues import Consumer, QueueBook
 from trio_stomp.broker.routing import Destinations, FanOut
 from trio_stomp.broker.topics._binding import Binding
@@ -101,43 +100,34 @@ class InitialDelivery:
     _resumed: dict[Client, None] = field(factory=dict)
     """Clients whose catch-up is scheduled to continue."""
 
-    def prepare(
-        self, subscription: Subscription, kind: Kind, options: SubscribeOptions
-    ) -> Callable[[float], Work | None]:
-        """Fix the point in time that separates earlier messages from later ones.
+    def earlier(self, subscription: Subscription) -> Work | None:
+        """Return the work that delivers earlier messages of topics, or None if there are none.
 
-        Returns:
-          A function that takes the broker's time in seconds, begins the initial delivery and
-          returns the remaining work. It may be called later, or never.
+        Earlier ones are those until now. The work may begin later, or never.
         """
-        if kind is Kind.STREAM:
-            return noop
-        if kind is Kind.QUEUE:
-            return partial(self._begin_browsing, subscription, options)
         targets, binding = subscription.targets, subscription.binding
         if not (self.last_values.may_reach(targets) or self.stale.may_reach(targets)):
             if isinstance(binding, Binding):
                 binding.is_welcomed = True
-            return noop
+            return None
         newest = self.last_values.newest
         if isinstance(binding, Binding):
             count = len(self.last_values.owners) + self.stale.size
             first = self.queues.reserve(count)
-            return partial(self._fill, binding, newest, iter(range(first, first + count)))
-        return partial(self._begin, subscription, newest)
+            return self._filling(binding, newest, iter(range(first, first + count)))
+        return self._catching_up(subscription, newest)
 
-    def _begin_browsing(
-        self, subscription: Subscription, options: SubscribeOptions, now: float
-    ) -> None:
-        consumer = subscription.consumer
-        if options.browser and isinstance(consumer, Consumer):
-            storage, make = self.queues.storage, partial(self._browse, consumer, options)
-            begin = partial(self._add_browse, subscription, make)
-            if storage is not None and storage.spilling:
-                # It shows what its client has sent before, also what is on its way to the store.
-                storage.log.when_safe(Callback(None, begin, undo=begin))
-            else:
-                begin(now)
+    # Browsers.
+
+    def browse(self, consumer: Consumer, options: SubscribeOptions, now: float) -> None:
+        """Show a browser the messages of its queues."""
+        storage, make = self.queues.storage, partial(self._browse, consumer, options)
+        begin = partial(self._add_browse, consumer.subscription, make)
+        if storage is not None and storage.spilling:
+            # It shows what its client has sent before, also what is on its way to the store.
+            storage.log.when_safe(Callback(None, begin, undo=begin))
+        else:
+            begin(now)
 
     def _add_browse(
         self, subscription: Subscription, make: Callable[[], Browse], now: float
@@ -159,15 +149,12 @@ class InitialDelivery:
 
     # Bindings.
 
-    def _fill(self, binding: Binding, newest: int, numbers: Iterator[int], _now: float) -> Work:
+    def _filling(self, binding: Binding, newest: int, numbers: Iterator[int]) -> Work:
         """Put earlier messages into a binding's queue, in front of those published since."""
         claim = Claim(self.stale)
         putting = self._putting(binding, claim, 0 if binding.is_welcomed else newest, numbers)
         binding.is_welcomed = True
         self.queues.freeze([binding.queue])
-        return self._filling(binding, claim, putting)
-
-    def _filling(self, binding: Binding, claim: Claim, putting: Work) -> Work:
         try:
             while not binding.is_ended and next(putting, DONE) is not DONE:
                 yield
@@ -198,15 +185,15 @@ class InitialDelivery:
 
     # Plain subscriptions.
 
-    def _begin(self, subscription: Subscription, newest: int, _now: float) -> Work:
-        """Begin the catch-up of a plain subscription, and return its work."""
+    def _catching_up(self, subscription: Subscription, newest: int) -> Work:
+        """Do the catch-up of a plain subscription, as far as its outbox has room."""
         claim = Claim(self.stale)
         catch_up = CatchUp(claim, self.memory, self.policies.max_backlog_bytes)
         catch_up.steps = self._steps(subscription, catch_up, newest)
         subscription.catch_up = catch_up
         subscription.client.catching_up += 1
         self._note_direct(subscription)
-        return self._giving(subscription, catch_up)
+        yield from self._giving(subscription, catch_up)
 
     def _giving(self, subscription: Subscription, catch_up: CatchUp) -> Work:
         """Do the next steps of a catch-up, as long as the outbox has room for their messages."""

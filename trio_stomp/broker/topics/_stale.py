@@ -9,7 +9,6 @@ import heapq
 from collections.abc import Iterator, Sequence
 from itertools import islice
 from math import inf
-from operator import attrgetter
 
 import trio
 from attrs import define, field
@@ -266,13 +265,6 @@ class StaleQueue:
         """Return the number of messages parked at ``name``."""
         parked = self._parked.get(name)
         return parked.size if parked is not None else 0
-
-    def largest(self, count: int) -> list[ParkedDestination]:
-        """Return up to ``count`` destinations with the most parked messages, the fullest first.
-
-        Only ``MAX_RANKED`` destinations are compared, to bound the time.
-        """
-        return heapq.nlargest(count, self.candidates(), key=attrgetter("size"))
 
     def candidates(self) -> list[ParkedDestination]:
         """Return at most ``MAX_RANKED`` destinations with parked messages, in no order."""

@@ -7,6 +7,10 @@ Does not handle: messaging, which the owners do; the sockets of clients; see ``s
 """
 
 from trio_stomp.cluster.routing._forwarder import Forwarder as Forwarder
+from trio_stomp.cluster.routing._forwards import Forward as Forward
+from trio_stomp.cluster.routing._forwards import Forwards as Forwards
+from trio_stomp.cluster.routing._forwards import forwards_of as forwards_of
+from trio_stomp.cluster.routing._local import LocalLink as LocalLink
 from trio_stomp.cluster.routing._parting import Parting as Parting
 from trio_stomp.cluster.routing._parting import parts_of as parts_of
 from trio_stomp.cluster.routing._placement import MAX_PARTITIONS as MAX_PARTITIONS

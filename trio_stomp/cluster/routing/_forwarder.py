@@ -1,6 +1,6 @@
 """Sends messages of transactions on to the owners of other partitions, until these have them.
 
-The owner of a partition runs it beside its broker, whose ``forwards`` stores the messages. Those
+The owner of a partition runs it beside its broker, whose ``Forwards`` has the messages. Those
 of one sender to one destination stay in order. Each has an id for duplicate detection, so it may
 be sent again when the RECEIPT was lost, or this node and another one has the partition by now.
 """
@@ -14,10 +14,10 @@ import trio
 from attrs import define, field
 
 from trio_stomp.base import ANONYMOUS, Identity, noop
-from trio_stomp.broker.forwarding import FORWARD, Forward, Forwards
 from trio_stomp.cluster._dial import Contact
 from trio_stomp.cluster._gate import Gate
 from trio_stomp.cluster.routing import _link
+from trio_stomp.cluster.routing._forwards import FORWARD, Forward, Forwards
 from trio_stomp.cluster.routing._frames import FrameCutter, Piece, closed, encode_lead
 from trio_stomp.cluster.routing._link import heart_beat
 from trio_stomp.cluster.routing._placement import Placement

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 @define(eq=False, repr=False)
 class LocalLink:
-    """The link of a client to the owner in this process. Implements ``Guest``.
+    """The link of a client to the owner in this process, and a ``Guest`` there.
 
     Args:
       upstream: Whose link it is.

@@ -11,8 +11,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from attrs import define, evolve, field
 
 from trio_stomp.base import OptionError
+from trio_stomp.broker import FORWARDS
 from trio_stomp.broker.durability import IDENTITY
-from trio_stomp.broker.forwarding import FORWARDS
 from trio_stomp.broker.headers import Dialect, decode_head, resolve, routing_of
 from trio_stomp.broker.managing import DECLARED
 from trio_stomp.broker.names import DIAG_STREAM

@@ -11,7 +11,7 @@ from zlib import crc32
 from attrs import define, evolve, field
 
 from trio_stomp.base import OptionError, ProtocolError
-from trio_stomp.broker import Broker, OtherPartitions, PolicyBook, Setup, assemble
+from trio_stomp.broker import Broker, PolicyBook, Setup, assemble
 from trio_stomp.broker.names import (
     DIAG_STREAM,
     EXPLAIN,
@@ -26,6 +26,8 @@ from trio_stomp.broker.names import (
     compile_pattern,
     matches,
 )
+from trio_stomp.broker.sending import Later, SendLater
+from trio_stomp.cluster.routing._forwards import Forwards
 from trio_stomp.frames import Headers
 
 MAX_PARTITIONS = 64
@@ -55,13 +57,15 @@ def make_core(placement: "Placement", partition: int, setup: Setup) -> Broker:
       setup: What its core is made of.
     """
 
-    def is_copy(names: Sequence[str], headers: Headers, grammar: str, book: PolicyBook) -> bool:
-        return placement.holders(names, grammar, book, headers)[0] != partition
+    def later(own: SendLater) -> Later:
+        return Forwards(own, lambda: core, lambda name: placement.lacks(partition, name))
 
-    others = OtherPartitions(
-        mark(partition), lambda name: placement.lacks(partition, name), is_copy
-    )
-    return assemble(evolve(setup, partition=others))
+    def counts(names: Sequence[str], headers: Headers) -> bool:
+        grammar, book = core.dialect.wildcards, core.queues.policies
+        return placement.holders(names, grammar, book, headers)[0] == partition
+
+    core = assemble(evolve(setup, mark=mark(partition), later=later, counts=counts))
+    return core
 
 
 def _subject(name: str) -> str:
@@ -88,7 +92,7 @@ class Placement:
     partitions: int
     colocate: str = ""
     _groups: Sequence[tuple[int, Sequence[Pattern | str]]] = field(init=False)
-    """OtherPartitions and patterns of each group."""
+    """Partitions and patterns of each group."""
 
     def __attrs_post_init__(self) -> None:
         groups = (

@@ -125,10 +125,13 @@ class Router:
         """Resume waiting clients, and send the frames and events for owners."""
         broker = self.broker
         broker.event_history.now = now
-        broker.turns.catch_up(self, now, is_last=is_last)
-        self.owners.flush()
-        if events := broker.events.take():
-            self.tell(events)
+        try:
+            broker.turns.catch_up(self, now, is_last=is_last)
+            self.owners.flush()
+            if events := broker.events.take():
+                self.tell(events)
+        finally:
+            broker.turns.end()
 
     def finish(self, now: float) -> None:
         """Implement ``FrameHandler.finish``."""

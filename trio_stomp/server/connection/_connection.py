@@ -16,7 +16,7 @@ from trio_stomp.server.connection._farewell import send_farewell
 from trio_stomp.server.connection._lifecycle import Lifecycle
 from trio_stomp.server.connection._link import Link
 from trio_stomp.server.connection._opening import Opening
-from trio_stomp.server.connection._reader import Reader
+from trio_stomp.server.connection._reader import Reader, count
 from trio_stomp.server.connection._shared import ConnectionShared
 from trio_stomp.server.io import CONNECTION, Batch, ConnectionEnd, Outbox
 from trio_stomp.transport import WebSocketCodec, Wire
@@ -53,9 +53,11 @@ class Connection:
     reader: Reader
     deadlines: Deadlines
     client: "Client" = field(init=False)
+    outbox: Outbox = field(init=False)
     refusal: RemoteError | None = None
     early: bytes = b""
     tls: str = "off"
+    frames_in: int = 0
     _nursery: trio.Nursery | None = None
     _has_writer: bool = False
 
@@ -78,7 +80,7 @@ class Connection:
     def join(self, client: "Client", outbox: Outbox) -> None:
         """Set the client and the outbox, which call the connection."""
         self.client = self.link.client = client
-        self.link.outbox = outbox
+        self.outbox = self.link.outbox = outbox
         outbox.owner = self
 
     async def run(self) -> None:
@@ -111,7 +113,10 @@ class Connection:
         """Close the wire, and release the connection's resources."""
         link, reason = self.link, self.lifecycle.reason
         link.session.close()
+        if link.websocket is not None:
+            link.websocket.discard()
         link.outbox.end()
+        self.deadlines.end()
         self.reader.hold(0)
         with trio.CancelScope(shield=True):
             await link.wire.aclose()
@@ -128,11 +133,6 @@ class Connection:
     # For the server, the diagnostics and the pages.
 
     @property
-    def outbox(self) -> Outbox:
-        """Return the outbox. It is another one once the peer speaks SockJS."""
-        return self.link.outbox
-
-    @property
     def session(self) -> "ServerSession":
         """Return the STOMP session."""
         return self.link.session
@@ -141,11 +141,6 @@ class Connection:
     def websocket(self) -> WebSocketCodec | None:
         """Return the codec of the WebSocket, if it is one."""
         return self.link.websocket
-
-    @property
-    def wire(self) -> Wire:
-        """Return the wire. It is another one once the connection is encrypted."""
-        return self.link.wire
 
     @property
     def is_open(self) -> bool:
@@ -178,11 +173,6 @@ class Connection:
         return self.reader.bytes_in
 
     @property
-    def frames_in(self) -> int:
-        """Return the number of frames received."""
-        return self.reader.frames_in
-
-    @property
     def heartbeats_missed(self) -> int:
         """Return how often a heart-beat was late."""
         return self.deadlines.heartbeats_missed
@@ -196,10 +186,6 @@ class Connection:
     def throttle_next_read(self) -> None:
         """Pause before the next read, because the last batch filled an outbox."""
         self.reader.throttle_next_read = True
-
-    def finish(self, batch: Batch, apply_s: float) -> None:
-        """Note what a batch has cost."""
-        self.reader.finish(batch.size, batch.expected_s, batch.decode_s + apply_s)
 
     def release(self) -> None:
         """Note that the core has released the client."""
@@ -225,8 +211,7 @@ class Connection:
         try:
             await outbox.write()
         except trio.BrokenResourceError:
-            outbox.break_off()
-            self.lifecycle.on_close(CloseReason.CONNECTION_LOST)
+            outbox.lose(CloseReason.CONNECTION_LOST)
 
     # Reading.
 
@@ -256,7 +241,7 @@ class Connection:
         Checkpoint: if it waits for its turn or for room.
         """
         received_at = trio.current_time()
-        reader, session = self.reader, self.link.session
+        reader, session, inbox = self.reader, self.link.session, self.link.shared.inbox
         is_first = True
         while is_first or session.has_more:
             if reader.throttle_next_read:
@@ -277,16 +262,20 @@ class Connection:
             if is_opening:
                 self._note_open(events)
             if events:
+                frames = count(events)
+                self.frames_in += frames
                 batch = Batch(
                     self,
                     events,
-                    frames=reader.count(events),
+                    frames,
                     size=len(data),
                     received_at=received_at,
                     expected_s=expected_s,
                     decode_s=decode_s,
+                    finish=reader.finish,
                 )
-                await self.link.shared.inbox.put_batch(batch)
+                if not inbox.offer(batch):
+                    await inbox.put_batch(batch)
             is_first, data = False, b""
 
     def _note_open(self, events: "Sequence[Event]") -> None:

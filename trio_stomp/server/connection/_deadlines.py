@@ -46,6 +46,10 @@ class Deadlines:
         """Return whether the connection has ended and so has no more deadlines."""
         return self.lifecycle.is_finished
 
+    def end(self) -> None:
+        """Release a connection that has ended: the watchdog keeps this object for a while."""
+        del self.link, self.reader
+
     def look(self, now: float) -> float:
         """Act on missed deadlines.
 

@@ -1,18 +1,20 @@
 """The end of a connection: its reason, its error, and stopping the reader."""
 
 import trio
-from attrs import define, field
+from attrs import field, frozen
 
 from trio_stomp.base import CloseReason, RemoteError
 
+_assign = object.__setattr__
 
-@define(eq=False, repr=False)
+
+@frozen(eq=False, repr=False)
 class Lifecycle:
     """The stages of a connection: opening, open, disconnected, finished.
 
     Handles: the reason of the end, the error to be sent to the peer, stopping the reader. Others
-    read this state and report events; only this class assigns it. Does not handle: notifying the
-    broker (``Connection``).
+    read this state and report events; only this class assigns it, so it is frozen for them. Does
+    not handle: notifying the broker (``Connection``).
     """
 
     core_released: trio.Event | None = field(init=False, default=None)
@@ -20,46 +22,30 @@ class Lifecycle:
     Event costs 300 bytes for each idle connection."""
     reading: trio.CancelScope = field(init=False, factory=trio.CancelScope)
     """Cancelled to stop the reader."""
-    _reason: CloseReason = field(init=False, default=CloseReason.CLIENT_CLOSED)
-    _pending_error: RemoteError | None = field(init=False, default=None)
-    _is_open: bool = field(init=False, default=False)
-    _is_finished: bool = field(init=False, default=False)
-
-    @property
-    def reason(self) -> CloseReason:
-        """Return why the connection ends, as far as is known."""
-        return self._reason
-
-    @property
-    def pending_error(self) -> RemoteError | None:
-        """Return an error found outside the core, sent once earlier input is processed."""
-        return self._pending_error
-
-    @property
-    def is_open(self) -> bool:
-        """Return whether the session was opened."""
-        return self._is_open
-
-    @property
-    def is_finished(self) -> bool:
-        """Return whether the connection has ended."""
-        return self._is_finished
+    reason: CloseReason = field(init=False, default=CloseReason.CLIENT_CLOSED)
+    """Why the connection ends, as far as is known."""
+    pending_error: RemoteError | None = field(init=False, default=None)
+    """An error found outside the core, sent once earlier input is processed."""
+    is_open: bool = field(init=False, default=False)
+    """The session was opened, or refused."""
+    is_finished: bool = field(init=False, default=False)
+    """The connection has ended."""
 
     def open(self) -> None:
         """Note that the session is open, or was refused."""
-        self._is_open = True
+        _assign(self, "is_open", True)
 
     # The reader calls these, and then ends.
 
     def end(self, reason: CloseReason) -> None:
         """Record why the connection ends, unless the broker has already learned of its end."""
         if self.core_released is None:
-            self._reason = reason
+            _assign(self, "reason", reason)
 
     def fail(self, error: RemoteError) -> None:
         """Record the error to send to the peer. Only the first one is kept."""
-        if self._pending_error is None:
-            self._pending_error = error.without_traceback()
+        if self.pending_error is None:
+            _assign(self, "pending_error", error.without_traceback())
 
     # These are called by other tasks, so they stop the reader, too.
 
@@ -86,8 +72,9 @@ class Lifecycle:
         """
         if error is not None:
             self.end(error.reason)
-        self.core_released = trio.Event()
-        return self.core_released
+        released = trio.Event()
+        _assign(self, "core_released", released)
+        return released
 
     def release(self) -> None:
         """Note that the core has released the client."""
@@ -96,4 +83,4 @@ class Lifecycle:
 
     def finish(self) -> None:
         """Note that the connection has ended."""
-        self._is_finished = True
+        _assign(self, "is_finished", True)

@@ -1,6 +1,7 @@
 """Reading: from the bytes of a connection to events, and the obstacles that delay a read."""
 
 import logging
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 import trio
@@ -62,7 +63,6 @@ class Reader:
     lifecycle: Lifecycle
     last_received: float = 0.0
     bytes_in: int = 0
-    frames_in: int = 0
     is_reading: bool = False
     throttle_next_read: bool = False
     """Whether the last batch filled an outbox to three quarters."""
@@ -81,9 +81,11 @@ class Reader:
     _may_read: trio.Event | None = None
     """Set when a queue lets a paused producer continue; None = it is not paused."""
     _read_before: int = 0
-    """``bytes_in`` at the last batch."""
-    _handed_over: int = 0
-    """Bytes from which the frames of the last batch were decoded."""
+    """``bytes_in`` when the last frames were decoded."""
+    _decoded: int = 0
+    """Bytes from which these were decoded."""
+    _owner: Owner | None = None
+    """Whose share of reading it uses: its user's or network's; None = its own."""
 
     def pause(self, paused: bool) -> None:
         """Pause reading because a queue is full, or continue."""
@@ -155,8 +157,11 @@ class Reader:
             return b""
         if link.shared.memory.is_high:
             await self._wait_for_memory()
+        room, shared = self.read_bytes, link.shared
+        if room > RECEIVE_BYTES and shared.held_bytes * BULK_SHARE > shared.memory.limit_bytes:
+            room = RECEIVE_BYTES
         self.is_reading = True
-        data = await link.wire.receive_some(self.room())
+        data = await link.wire.receive_some(room)
         self.is_reading = False
         self.bytes_in += len(data)
         return data
@@ -170,7 +175,7 @@ class Reader:
         self.throttle_next_read = False
         outboxes = self.link.outbox.shared
         with trio.CancelScope(shield=True):
-            for _ in range(max(1, PAUSES_PER_BULK * (self._handed_over // BULK_BYTES))):
+            for _ in range(max(1, PAUSES_PER_BULK * (self._decoded // BULK_BYTES))):
                 await trio.sleep(PAUSE_S)
                 if not outboxes.is_strained():
                     return
@@ -200,7 +205,7 @@ class Reader:
         Checkpoint: if it has to wait. Cancel: as for ``slow_down``.
         """
         expected_s = min(SLICE_S, max(self._cost_s, size * self._byte_s))
-        await self.link.shared.inbox.turns.wait(self._owner(), expected_s)
+        await self.link.shared.inbox.turns.wait(self._owner or self, expected_s)
         return expected_s
 
     def finish(self, size: int, expected_s: float, cost_s: float) -> None:
@@ -208,13 +213,10 @@ class Reader:
         self._cost_s = max(cost_s, self._cost_s / 2)
         if size:
             self._byte_s = max(BYTE_S, min(NEW_BYTE_S, max(cost_s / size, self._byte_s / 2)))
-        self.link.shared.inbox.turns.finish(self._owner(), expected_s, cost_s)
-
-    def _owner(self) -> Owner:
-        """Return whose share of reading it uses: its user's or network's, or its own."""
+        # The core knows the user once CONNECT is applied, and not before.
         client = self.link.client
-        has_others = client.network or client.identity.name
-        return client.quota if has_others and client.quota is not None else self
+        self._owner = client.quota if client.network or client.identity.name else None
+        self.link.shared.inbox.turns.finish(self._owner or self, expected_s, cost_s)
 
     def decode(self, data: bytes, now: float) -> list[Event]:
         """Decode a slice of bytes, and charge the bytes of an incomplete frame.
@@ -238,18 +240,13 @@ class Reader:
             held += link.websocket.statistics().buffered_bytes
         if held != self.incomplete_bytes:
             self.hold(held)
+        if events:
+            self._decoded, self._read_before = self.bytes_in - self._read_before, self.bytes_in
         if size >= FIRST_BYTES:
             # A flood of heart-beats has no frames, and what comes in slices is not bulk.
             may_grow = (bool(events) or held > 0) and not link.session.has_more
             self.read_bytes = _next_room(self.read_bytes, events, size, may_grow)
         return events
-
-    def room(self) -> int:
-        """Return the size of the next read."""
-        room, shared = self.read_bytes, self.link.shared
-        if room > RECEIVE_BYTES and shared.held_bytes * BULK_SHARE > shared.memory.limit_bytes:
-            return RECEIVE_BYTES
-        return room
 
     def hold(self, held: int) -> None:
         """Charge ``held`` bytes of an incomplete frame, in place of the previous charge."""
@@ -271,17 +268,6 @@ class Reader:
                 reason=CloseReason.MEMORY_LIMIT,
             )
             self.lifecycle.fail(error)
-
-    def count(self, events: list[Event]) -> int:
-        """Count the frames of the next batch.
-
-        Returns:
-          How many there are.
-        """
-        self._handed_over, self._read_before = self.bytes_in - self._read_before, self.bytes_in
-        frames = _count(events)
-        self.frames_in += frames
-        return frames
 
     def _unwrap(self, websocket: "WebSocketCodec", data: bytes, now: float) -> bytes:
         link = self.link
@@ -311,11 +297,11 @@ def _next_room(room: int, events: list[Event], size: int, may_grow: bool) -> int
     """Return the size of the next read, after one that returned ``size`` of ``room`` bytes."""
     if size < min(room, RECEIVE_BYTES):
         return room  # the socket was drained
-    is_bulk = may_grow and _count(events) * BULK_FRAME_BYTES <= size
+    is_bulk = may_grow and count(events) * BULK_FRAME_BYTES <= size
     return BULK_BYTES if is_bulk and size >= RECEIVE_BYTES else RECEIVE_BYTES
 
 
-def _count(events: list[Event]) -> int:
+def count(events: Sequence[Event]) -> int:
     """Return the number of frames in ``events``."""
     frames = 0
     for event in events:

@@ -7,18 +7,17 @@ from collections.abc import Callable
 import trio
 from attrs import define
 
-from trio_stomp.base import CloseReason, ProtocolError, RemoteError, noop
+from trio_stomp.base import CloseReason, ProtocolError, RemoteError
 from trio_stomp.broker import Delivery
 from trio_stomp.server.connection._lifecycle import Lifecycle
 from trio_stomp.server.connection._link import Link
-from trio_stomp.server.io import Outbox, lose_some
+from trio_stomp.server.io import Outbox, SockJsMessages, lose_some
 from trio_stomp.transport import (
     JSON_GROWTH,
     SOCKJS_HEARTBEAT,
     SOCKJS_HEARTBEAT_S,
     SockJsCodec,
     quote_sockjs,
-    sockjs_message,
     splice_sockjs,
 )
 
@@ -40,35 +39,28 @@ def quote_delivery(delivery: Delivery, prefix_length: int) -> Delivery:
     return quoted
 
 
-class SockJsOutbox(Outbox):
-    """An outbox that converts its items to SockJS messages when they are staged.
+@define(eq=False, repr=False)
+class SockJsOutbox:
+    """Converts MESSAGEs to messages of SockJS when they are staged. Implements ``io.Output``.
 
-    So items are charged at their length on the wire. A MESSAGE that is not UTF-8 cannot be sent
+    So they are charged at their length on the wire. A MESSAGE that is not UTF-8 cannot be sent
     over SockJS: it ends the connection, and unacknowledged messages return to their queues.
 
     Args:
-      plain: The connection's former outbox, whose wire and callbacks this one takes over.
+      plain: The connection's outbox, which does everything else.
       on_unfit: Called with the error to send to the peer.
     """
 
-    def __init__(self, plain: Outbox, on_unfit: Callable[[RemoteError], None]) -> None:
-        super().__init__(
-            plain.shared,
-            wire=plain.wire,
-            on_blocked=plain.on_blocked,
-            on_close=plain.on_close,
-            on_room=plain.on_room,
-            on_pause=plain.on_pause,
-            last_sent=plain.last_sent,
-        )
-        self.on_unfit = on_unfit
-        self._is_unfit = False
+    plain: Outbox
+    on_unfit: Callable[[RemoteError], None]
+    _is_unfit: bool = False
 
     def stage(self, prefix: bytes, delivery: Delivery) -> bool:
-        if self.is_closed:
+        """Implement ``Outbox.stage``."""
+        if self.plain.is_over:
             return True
         if self._is_unfit:
-            self.shared.unsent += lose_some(delivery, delivery.count)
+            self.plain.shared.unsent += lose_some(delivery, delivery.count)
             return True
         try:
             prefix = quote_sockjs(prefix)
@@ -76,22 +68,53 @@ class SockJsOutbox(Outbox):
         except UnicodeDecodeError:
             self._give_up(delivery)
             return True
-        return super().stage(prefix, quoted)
+        return self.plain.stage(prefix, quoted)
 
     def stage_frame(self, frame: bytes) -> None:
-        if not self.is_closed:
-            self.stage_bytes(sockjs_message(frame))
+        """Implement ``Outbox.stage_frame``."""
+        self.plain.stage_frame(frame)
+
+    def drop_oldest(self, size: int) -> int:
+        """Implement ``Outbox.drop_oldest``."""
+        return self.plain.drop_oldest(size)
 
     def has_room(self) -> bool:
-        return not self._is_unfit and super().has_room()
+        """Implement ``Outbox.has_room``."""
+        return not self._is_unfit and self.plain.has_room()
 
-    def end(self) -> None:
-        self.on_unfit = noop
-        super().end()
+    def discard(self) -> int:
+        """Implement ``Outbox.discard``."""
+        return self.plain.discard()
+
+    def pause_reading(self, *, paused: bool) -> None:
+        """Implement ``Outbox.pause_reading``."""
+        self.plain.pause_reading(paused=paused)
+
+    def close(self, reason: CloseReason) -> None:
+        """Implement ``Outbox.close``."""
+        self.plain.close(reason)
+
+    @property
+    def owner(self) -> object | None:
+        """Implement ``Output.owner``."""
+        return self.plain.owner
+
+    @property
+    def remote(self) -> str:
+        """Implement ``Output.remote``."""
+        return self.plain.remote
+
+    def publish(self, now: float) -> None:
+        """Implement ``Output.publish``."""
+        self.plain.publish(now)
+
+    def lose(self, reason: CloseReason) -> None:
+        """Implement ``Output.lose``."""
+        self.plain.lose(reason)
 
     def _give_up(self, delivery: Delivery) -> None:
         self._is_unfit = True
-        self.shared.unsent += lose_some(delivery, delivery.count)
+        self.plain.shared.unsent += lose_some(delivery, delivery.count)
         error = ProtocolError(
             "not-text",
             f"a message of {delivery.publication.destination.name[:80]} is not UTF-8, and SockJS"
@@ -137,11 +160,8 @@ def speak_sockjs(link: Link, lifecycle: Lifecycle, max_frame_bytes: int) -> None
       lifecycle: The reason and time of its end.
       max_frame_bytes: The largest STOMP frame.
     """
-    before = link.outbox
-    outbox = link.outbox = link.client.outbox = SockJsOutbox(before, lifecycle.abort)
-    outbox.owner = before.owner
-    before.end()
-    link.outbox.shared.touched.add(outbox)
+    link.outbox.framing = SockJsMessages()
+    link.client.outbox = SockJsOutbox(link.outbox, lifecycle.abort)
     link.websocket = SockJsCodec(max_message_bytes=JSON_GROWTH * max_frame_bytes)
     pulse = SockJsPulse(weakref.ref(link))
     link.shared.watchdog.watch(pulse, trio.current_time() + SOCKJS_HEARTBEAT_S)

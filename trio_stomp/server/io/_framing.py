@@ -9,7 +9,7 @@ from typing import Protocol
 from attrs import define
 
 from trio_stomp.broker import Delivery
-from trio_stomp.transport import frame_message, splice
+from trio_stomp.transport import frame_message, sockjs_message, splice
 
 JOIN_BYTES = 256 * 1024
 """Maximum number of bytes in one write, and in buffers that are not shared with others."""
@@ -62,6 +62,23 @@ class WebSocketMessages:
         if tails is None:
             tails = spliced[length] = splice(delivery.tails, length, self.mode)
         return tails
+
+
+@define(eq=False, repr=False)
+class SockJsMessages:
+    """The broker's own frames are messages of SockJS; MESSAGEs are staged as such."""
+
+    def frame(self, frame: bytes) -> bytes:
+        """Implement ``Framing.frame``."""
+        return sockjs_message(frame)
+
+    def run(self, prefix: bytes, delivery: Delivery) -> bytes:
+        """Implement ``Framing.run``."""
+        return prefix.join(delivery.tails)
+
+    def pieces(self, prefix: bytes, delivery: Delivery) -> Iterator[bytes]:
+        """Implement ``Framing.pieces``."""
+        return cut(prefix, delivery.tails)
 
 
 def cut(prefix: bytes, tails: list[bytes]) -> Iterator[bytes]:

@@ -12,9 +12,8 @@ from trio_stomp.broker import Client
 from trio_stomp.frames import FrameRun
 from trio_stomp.protocol import Event
 from trio_stomp.server._limits import ServerLimits
-from trio_stomp.server.io._outbox import Outbox
+from trio_stomp.server.io._outbox import Output
 from trio_stomp.server.io._read_turns import ReadTurns
-from trio_stomp.transport import Wire
 
 _CAPACITY = 256
 """Maximum number of items; the operator's limits are in frames and bytes."""
@@ -26,21 +25,14 @@ class Source(Protocol):
     client: Client
 
     @property
-    def outbox(self) -> Outbox:
+    def outbox(self) -> Output:
         """Return the output queue of the peer."""
-
-    @property
-    def wire(self) -> Wire:
-        """Return the wire, for its address in the log."""
 
     def end(self, error: RemoteError) -> None:
         """End the connection with ``error``, because of a bug."""
 
     def throttle_next_read(self) -> None:
         """Pause before the next read, because the last batch filled an outbox."""
-
-    def finish(self, batch: "Batch", apply_s: float) -> None:
-        """Note that a batch was applied, and how many seconds that took."""
 
     def release(self) -> None:
         """Note that the core has released the client."""
@@ -53,6 +45,7 @@ class Batch:
     Args:
       expected_s: What it was expected to cost, as it was admitted (``ReadTurns``), in seconds.
       decode_s: What decoding has cost.
+      finish: Called when it was applied, with its size, and its expected and real cost in seconds.
     """
 
     source: Source
@@ -62,6 +55,7 @@ class Batch:
     received_at: float
     expected_s: float = 0.0
     decode_s: float = 0.0
+    finish: Callable[[int, float, float], None] = noop
 
 
 @value(eq=False, repr=False)
@@ -116,17 +110,10 @@ class Inbox:
         Raises:
           trio.BrokenResourceError: the dispatcher has died.
         """
-        if self._turnstile.locked() or self._is_full(batch):
-            if self.limits.input_overflow == "drop":
-                batch = self._without_sends(batch)
-            else:
-                await self._put_in_turn(batch)
-                return
-        self._charge(batch)
-        try:
-            self._sender.send_nowait(batch)
-        except trio.WouldBlock:
-            self._release(batch)
+        drops = self.limits.input_overflow == "drop"
+        if drops and (self._turnstile.locked() or self._is_full(batch)):
+            batch = self._without_sends(batch)
+        if not self.offer(batch):
             await self._put_in_turn(batch)
 
     def offer(self, batch: Batch) -> bool:
@@ -141,7 +128,8 @@ class Inbox:
             self._sender.send_nowait(batch)
         except trio.WouldBlock:
             return False
-        self._charge(batch)
+        self.frames += batch.frames
+        self.bytes += batch.size
         return True
 
     async def _put_in_turn(self, batch: Batch) -> None:
@@ -149,11 +137,12 @@ class Inbox:
             async with self._turnstile:
                 while self._is_full(batch) and not self._is_abandoned:
                     await self._room.park()
-                self._charge(batch)
+                self.frames += batch.frames  # before it is taken, which may be during ``send``
+                self.bytes += batch.size
                 try:
                     await self._sender.send(batch)
                 except BaseException:
-                    self._release(batch)
+                    self._took(batch)
                     raise
         await trio.lowlevel.checkpoint_if_cancelled()
 
@@ -197,23 +186,17 @@ class Inbox:
         self.turns.abandon()
 
     def _took(self, item: Item) -> Item:
+        """Count an item no more, and return it."""
         if type(item) is Batch:
-            self._release(item)
+            self.frames -= item.frames
+            self.bytes -= item.size
+            if self._room:
+                self._room.unpark_all()
         return item
 
-    def _charge(self, batch: Batch) -> None:
-        self.frames += batch.frames
-        self.bytes += batch.size
-
-    def _release(self, batch: Batch) -> None:
-        self.frames -= batch.frames
-        self.bytes -= batch.size
-        if self._room:
-            self._room.unpark_all()
-
     def _is_full(self, batch: Batch) -> bool:
-        if not self.frames:
-            return False  # one batch always fits, whatever its size
+        if not (self.frames and batch.frames):
+            return False  # one batch always fits, whatever its size, and one without frames
         return (
             self.frames + batch.frames > self.limits.max_input_queue_size
             or self.bytes + batch.size > self.limits.max_input_queue_bytes
@@ -234,4 +217,5 @@ class Inbox:
             received_at=batch.received_at,
             expected_s=batch.expected_s,
             decode_s=batch.decode_s,
+            finish=batch.finish,
         )

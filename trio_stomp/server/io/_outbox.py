@@ -8,12 +8,14 @@ shared by all subscribers, and are joined only just before they are sent.
 from collections import deque
 from collections.abc import Callable, Iterator
 from itertools import islice
+from typing import Protocol
 
 import trio
 from attrs import define, field
 
 from trio_stomp.base import BrokenInvariant, CloseReason, noop
 from trio_stomp.broker import Delivery, MemoryBudget
+from trio_stomp.broker import Outbox as Port
 from trio_stomp.server._clock import Clock
 from trio_stomp.server.io._framing import JOIN_BYTES as JOIN_BYTES
 from trio_stomp.server.io._framing import Framing
@@ -51,6 +53,24 @@ LOW_WATER_BYTES = 256 * 1024
 _NO_PIECES: Iterator[bytes] = iter(())
 
 
+class Output(Port, Protocol):
+    """An outbox as the dispatcher sees it: a turn stages to it, and publishes it at its end."""
+
+    @property
+    def owner(self) -> object | None:
+        """Return the connection whose traffic it counts, for the diagnostics."""
+
+    @property
+    def remote(self) -> str:
+        """Return the address of the peer, for the log."""
+
+    def publish(self, now: float) -> None:
+        """Send what the turn has staged."""
+
+    def lose(self, reason: CloseReason) -> None:
+        """End the connection without what waits: nothing more can be sent."""
+
+
 @define(eq=False, repr=False)
 class OutboxShared:
     """What all outboxes of a broker share: budget, limits, and the outboxes to be published.
@@ -68,8 +88,8 @@ class OutboxShared:
     websocket_frames: str = "auto"
     on_unsent: Callable[[Delivery], None] = noop
     clock: Clock = field(factory=Clock)
-    dirty: "list[Outbox]" = field(factory=list)
-    touched: "set[Outbox]" = field(factory=set)
+    dirty: list[Output] = field(factory=list)
+    touched: set[Output] = field(factory=set)
     """Open connections with input or output since the last statistics. Heart-beats do not count."""
     blocked: "set[Outbox]" = field(factory=set)
     """Outboxes with waiting output for their writers."""
@@ -122,12 +142,13 @@ class Waste:
     """The dropped items of one outbox, which are counted and freed in small steps.
 
     Args:
-      count: Called with numbers of lost messages.
+      shared: Counts the lost messages. Not the outbox: it has this object, and would keep itself
+        and its connection alive.
       lost: Items of a lost connection, not yet counted as dropped: counting takes time as well.
       counted: Items that are counted but not freed yet: freeing 8 MiB takes milliseconds.
     """
 
-    count: Callable[[int], None]
+    shared: OutboxShared
     lost: deque[Item] = field(factory=deque)
     counted: list[Item] = field(factory=list)
 
@@ -135,7 +156,7 @@ class Waste:
         """Count and free all items. Checkpoint: after each step. Cancel: the rest stays."""
         while self.lost:
             step = range(min(CLEARED_AT_ONCE, len(self.lost)))
-            self.count(lose([self.lost.popleft() for _ in step]))
+            self.shared.unsent += lose([self.lost.popleft() for _ in step])
             await trio.lowlevel.checkpoint()
         while self.counted:
             del self.counted[-CLEARED_AT_ONCE:]
@@ -180,11 +201,8 @@ class Outbox:
     _staged: list[Item] = field(factory=list)
     _ready: deque[Item] | tuple[()] = ()
     """A deque, created as needed: an empty one takes 770 bytes, and most connections need none."""
-    _parts: deque[memoryview | bytes] | tuple[()] = ()
-    """Buffers to be written next, already joined.
-
-    A deque is created as needed, as for ``_ready``.
-    """
+    _parts: list[memoryview | bytes] = field(factory=list)
+    """Buffers to be written next, already joined: a few, as many as go into one call."""
     _pieces: Iterator[bytes] = _NO_PIECES
     """The buffers after ``_parts`` and before ``_ready``."""
     _writing: list[Item] = field(factory=list)
@@ -341,8 +359,7 @@ class Outbox:
         try:
             sent = self.wire.send_nowait(data)
         except trio.BrokenResourceError:
-            self.break_off()
-            self.on_close(CloseReason.CONNECTION_LOST)
+            self.lose(CloseReason.CONNECTION_LOST)
             return
         if sent:
             self.last_sent = now
@@ -356,7 +373,7 @@ class Outbox:
                 self.on_room()
             return
         self._charged = charged
-        self._parts_deque().append(memoryview(data)[sent:])
+        self._parts.append(memoryview(data)[sent:])
         self._writing, self._staged = staged, []
         self._block(now)
 
@@ -369,8 +386,7 @@ class Outbox:
                 if not self._send_parts(now):
                     return False
         except trio.BrokenResourceError:
-            self.break_off()
-            self.on_close(CloseReason.CONNECTION_LOST)
+            self.lose(CloseReason.CONNECTION_LOST)
         return True
 
     def _send_parts(self, now: float) -> bool:
@@ -379,11 +395,20 @@ class Outbox:
         Raises:
           trio.BrokenResourceError: the connection is lost.
         """
-        first, *behind = self._parts_deque()
-        sent = self.wire.send_nowait(first, behind)
+        sent = self.wire.send_nowait(self._parts[0], self._parts[1:])
         if sent:
             self._sent(sent, now)
         return not self._parts
+
+    def lose(self, reason: CloseReason) -> None:
+        """Break off, and end the connection for ``reason``."""
+        self.break_off()
+        self.on_close(reason)
+
+    @property
+    def remote(self) -> str:
+        """Return the address of the peer."""
+        return self.wire.remote
 
     def is_stuck(self, now: float) -> bool:
         """Return whether the wire has not accepted waiting bytes for ``STUCK_S``."""
@@ -406,7 +431,7 @@ class Outbox:
         """
         while True:
             while self._fill(trio.current_time()):
-                sent = await self.wire.wait_sent(self._parts_deque()[0])
+                sent = await self.wire.wait_sent(self._parts[0])
                 now = trio.current_time()
                 self.blocked_s += now - self.blocked_since
                 self.blocked_since = now
@@ -455,7 +480,7 @@ class Outbox:
         self._ready = ()
         if self._staged or self._writing:
             self._staged, self._writing = [], []
-        self._parts, self._pieces = (), _NO_PIECES
+        self._parts, self._pieces = [], _NO_PIECES
         self.shared.memory.give(self.waiting_bytes)
         self.waiting_bytes = self._charged = 0
         if self._empty is not None:
@@ -468,21 +493,14 @@ class Outbox:
         assert isinstance(self._ready, deque)
         return self._ready
 
-    def _parts_deque(self) -> deque[memoryview | bytes]:
-        """Return ``_parts`` as a mutable deque."""
-        if not self._parts:
-            self._parts = deque()
-        assert isinstance(self._parts, deque)
-        return self._parts
-
     def _get_waste(self) -> Waste:
         if self._waste is None:
-            self._waste = Waste(self._count_unsent)
+            self._waste = Waste(self.shared)
         return self._waste
 
     def _fill(self, now: float) -> bool:
         """Fill ``_parts`` if it is empty, and return False if nothing waits."""
-        parts = self._parts_deque()
+        parts = self._parts
         while not parts:
             size = 0
             for piece in filter(None, self._pieces):
@@ -524,9 +542,11 @@ class Outbox:
         """Remove ``sent`` bytes from ``_parts``."""
         self.last_sent = now
         self.bytes_out += sent
-        parts = self._parts_deque()
-        while parts and sent >= len(parts[0]):
-            sent -= len(parts.popleft())
+        parts, written = self._parts, 0
+        while written < len(parts) and sent >= len(parts[written]):
+            sent -= len(parts[written])
+            written += 1
+        del parts[:written]
         if sent and parts:  # none, if it was broken off while the wire had them
             parts[0] = memoryview(parts[0])[sent:]
 
@@ -562,6 +582,3 @@ class Outbox:
         delivery.publication.destination.expired += delivery.count
         if delivery.ticket is not None:
             self.shared.on_unsent(delivery)
-
-    def _count_unsent(self, messages: int) -> None:
-        self.shared.unsent += messages

@@ -10,6 +10,7 @@ Does not handle: the opening handshake (``_http``), extensions (none is offered)
 messages (the STOMP decoder ignores them), time and sockets.
 """
 
+from contextlib import suppress
 from typing import TYPE_CHECKING
 
 from attrs import define, field
@@ -137,8 +138,19 @@ class WebSocketCodec:
             if position < len(data):
                 position = self._take_slow(data, position, out)
         if not (self._in_message or self._streaming):
-            self._connection = None
+            self.discard()
         return out[0] if len(out) == 1 else b"".join(out)
+
+    def discard(self) -> None:
+        """Discard what wsproto has of an incomplete message.
+
+        Its parser is a generator that refers to itself, so it would stay in memory until a full
+        collection of garbage.
+        """
+        if self._connection is not None:
+            with suppress(AttributeError):  # of another version of wsproto, which may differ
+                self._connection._proto._parse_more.close()
+            self._connection = None
 
     def take_replies(self) -> bytes:
         """Return the frames to send to the peer now: a pong, the answer to a Close, or b"".

@@ -101,7 +101,7 @@ class Definitions:
             yield
         size = sum(map(len, queues))
         for part in slices(list(statistics.durables), RECORDS):
-            more = [self._durable(each) for each in part if not each.is_copy]
+            more = [self._durable(each) for each in part if each.is_counted]
             durables += more
             size += len(json.dumps(more))
             if size > MAX_BYTES:
@@ -166,8 +166,8 @@ class Definitions:
             differences["durables"] = sorted(
                 f"{each.get('name')}" for each in durables if json.dumps(each) not in known
             )
-            task = manager.create_all(queues)  # checks the names
-            return manager.create_all([]) if is_dry else task
+            task = manager.create(*queues)  # checks the names
+            return manager.create() if is_dry else task
 
         return Stepwise(
             server=self.server,
@@ -177,7 +177,7 @@ class Definitions:
             begin=begin,
             result=lambda _task: {"dry_run": is_dry, **differences},
             event="definitions",
-            detail=lambda count: f"{count} queues created",
+            detail=lambda task: f"{task.done} queues created",
             max_body_bytes=MAX_BYTES,
         )
 

@@ -1,13 +1,13 @@
 """The history of one queue: samples of its records in the stream of diagnostics."""
 
 import json
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Generator, Iterator, Mapping
 from typing import TYPE_CHECKING
 
 from attrs import define, field, frozen
 
-from trio_stomp.base import ProtocolError, noop, schema
-from trio_stomp.broker import DIAG_STREAM, Reading, Step
+from trio_stomp.base import schema
+from trio_stomp.broker import DIAG_STREAM, InSteps, Step, Steps
 from trio_stomp.web._query import Query, Record
 from trio_stomp.web._site import WATCH
 from trio_stomp.web.declared import COUNT, NUMBER, OF_DESTINATIONS, QUEUE, TEXT, Number, Schema
@@ -79,8 +79,10 @@ class History:
         def begin(_identity: object, _body: bytes) -> Samples:
             self.manager.streams.find(DIAG_STREAM)
             return Samples(
+                self.server.broker.turns,
+                None,
                 self.manager,
-                queue,
+                queue=queue,
                 count=query.number(POINTS),
                 since_ms=query.number(SINCE),
                 until_ms=min(query.number(UNTIL) or now_ms, now_ms),
@@ -103,8 +105,8 @@ class History:
 
 
 @define(eq=False, repr=False)
-class Samples:
-    """Reads samples of a queue from the stream of diagnostics. Implements ``InSteps``.
+class Samples(InSteps):
+    """Reads samples of a queue from the stream of diagnostics.
 
     Args:
       manager: Reads the stream.
@@ -120,58 +122,42 @@ class Samples:
     count: int
     since_ms: int
     until_ms: int
-    points: list[Record] = field(factory=list)
-    oldest_ms: int = 0
+    points: list[Record] = field(init=False, factory=list)
+    oldest_ms: int = field(init=False, default=0)
     """The time of the oldest record of the stream."""
-    seen: int = 0
-    problem: ProtocolError | None = None
-    woken: Callable[[], None] = noop
-    _reading: Reading | None = None
-    _before: "Sample | None" = None
-
-    @property
-    def total(self) -> int:
-        """Return the number of samples."""
-        return self.count
-
-    @property
-    def done(self) -> int:
-        """Return the number of samples in which the queue was found."""
-        return len(self.points)
+    _before: "Sample | None" = field(init=False, default=None)
 
     @property
     def step_ms(self) -> float:
         """Return the time between two samples."""
         return max(0, self.until_ms - self.since_ms) / self.count
 
-    def step(self, now: float) -> Step:
-        """Implement ``InSteps.step``: read one sample, or the oldest record at first."""
-        if self.seen == self.count or self.since_ms >= self.until_ms:
-            return Step.DONE
-        if self._reading is None:
-            at_ms = int(self.since_ms + self.seen * self.step_ms) if self.oldest_ms else 0
-            topics = frozenset([schema.QUEUE.topic] if self.oldest_ms else ())
-            self._reading = self.manager.streams.read(DIAG_STREAM, 0, at_ms, 1, topics)
-        self._reading.woken = self.woken
-        step = self._reading.step(now)
-        if step is not Step.DONE:
-            return step
-        found, self._reading = self._reading.found, None
-        if self.oldest_ms:
+    def work(self) -> Steps:
+        """Implement ``InSteps.work``. The queue is found in some of the samples."""
+        self.total = self.count
+        oldest = None
+        if self.since_ms < self.until_ms:
+            oldest = yield from self._record(0, frozenset())
+        if oldest is None:
+            return
+        self.oldest_ms, _ = oldest
+        self.since_ms = max(self.since_ms, self.oldest_ms)
+        while self.seen < self.count and self.since_ms < self.until_ms:
+            at_ms = int(self.since_ms + self.seen * self.step_ms)
+            found = yield from self._record(at_ms, frozenset([schema.QUEUE.topic]))
             self.seen += 1
-            for _, at_ms, _, body in found:
-                self._take(at_ms, body)
-        elif not found:
-            return Step.DONE
-        else:
-            self.oldest_ms = found[0][1]
-            self.since_ms = max(self.since_ms, self.oldest_ms)
-        return Step.MORE
+            if found is not None:
+                self._take(*found)
+            self.done = len(self.points)
+            yield Step.MORE
 
-    def end(self, now: float = 0.0) -> None:
-        """Implement ``InSteps.end``."""
-        if self._reading is not None:
-            self._reading.end(now)
+    def _record(
+        self, at_ms: int, topics: frozenset[str]
+    ) -> Generator[Step, None, tuple[int, bytes] | None]:
+        """Return the time and the body of the first record from a time on, or None."""
+        reading = self.manager.streams.read(DIAG_STREAM, 0, at_ms, 1, topics)
+        yield from self.within(reading)
+        return next(((at_ms, body) for _, at_ms, _, body in reading.found), None)
 
     def _take(self, at_ms: int, body: bytes) -> None:
         """Add the record as a sample, unless the next sample has the same record."""

@@ -175,7 +175,7 @@ class Leftovers:
         yield
         copies = query.word(COPIES) == "1"
         everything = yield from chosen(
-            list(self.server.broker.statistics().durables), lambda each: each.is_copy == copies
+            list(self.server.broker.statistics().durables), lambda each: each.is_counted != copies
         )
         durables = yield from self._seen(query, everything, lambda each: each.owner)
         may_end = self.manager.left.may_end_durable(query.identity)
@@ -238,7 +238,7 @@ class Leftovers:
             result=lambda task: {"name": name, "ended": task.done},
             event=END,
             place=query.text(DESTINATION),
-            detail=lambda _count: name,
+            detail=lambda _task: name,
         )
 
     def clear(self, query: Query) -> Stepwise[Task]:
@@ -256,7 +256,7 @@ class Leftovers:
             result=lambda task: {"destination": topic, "cleared": task.done},
             event=CLEAR,
             place=topic,
-            detail=lambda _count: "",
+            detail=lambda _task: "",
         )
 
 

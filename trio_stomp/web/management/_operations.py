@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from attrs import define
 
-from trio_stomp.broker import Action, Choice, Operation, Retry, Task
+from trio_stomp.broker import Action, Choice, Operation, Task
 from trio_stomp.web._query import Query
 from trio_stomp.web._site import ADMIN
 from trio_stomp.web.declared import (
@@ -42,7 +42,6 @@ from trio_stomp.web.management.requests import (
 )
 
 if TYPE_CHECKING:
-    from trio_stomp.base import Identity
     from trio_stomp.broker import Manager
     from trio_stomp.server import Server
 
@@ -162,7 +161,7 @@ class MessageOperations:
             result=lambda operation: {"queue": choice.queue, "to": to, "moved": operation.done},
             event="move",
             place=choice.queue,
-            detail=lambda count: f"{messages(count)} to {to}",
+            detail=lambda operation: f"{messages(operation)} to {to}",
         )
 
     def retry(self, query: Query) -> Stepwise[Operation]:
@@ -175,25 +174,18 @@ class MessageOperations:
         to = query.text(INSTEAD)
         if to:
             to = destination_of(self.manager, query, INSTEAD, is_target=True)
-        began: list[Retry] = []
-
-        def begin(identity: "Identity", _body: bytes) -> Operation:
-            operation, found = self.manager.retry(choice, to, identity)
-            began.append(found)
-            return operation
-
         return self._stepwise(
             query=query,
             rights=[(Action.RECEIVE, choice.queue), *([(Action.SEND, to)] if to else [])],
-            begin=begin,
+            begin=lambda identity, _body: self.manager.retry(choice, to, identity),
             result=lambda operation: {
                 "queue": choice.queue,
                 "sent": operation.done,
-                "left": began[0].left,
+                "left": operation.left,
             },
             event="retry",
             place=choice.queue,
-            detail=lambda count: f"{messages(count)} to {to}" if to else messages(count),
+            detail=lambda operation: messages(operation) + (f" to {to}" if to else ""),
         )
 
     def redeliver(self, query: Query) -> Stepwise[Task]:

@@ -66,11 +66,11 @@ class QueueRequests:
             server=self.server,
             query=query,
             rights=[(Action.CREATE, queue)],
-            begin=lambda identity, _body: self.manager.create(queue, identity.name),
+            begin=lambda identity, _body: self.manager.create(queue, user=identity.name),
             result=lambda task: {"queue": queue, "created": task.done > 0},
             event="create",
             place=queue,
-            detail=lambda _count: "",
+            detail=lambda _task: "",
         )
 
     def delete(self, query: Query) -> Stepwise[Deletion]:
@@ -80,17 +80,13 @@ class QueueRequests:
           HttpError: ``queue`` is no single destination.
         """
         queue, is_forced = destination_of(self.manager, query, QUEUE), query.word(FORCE) == "1"
-        began: list[Deletion] = []
-
-        def begin(identity: "Identity", _body: bytes) -> Deletion:
-            began.append(self.manager.delete(queue, self._close, by=identity.name, force=is_forced))
-            return began[0]
-
         return Stepwise(
             server=self.server,
             query=query,
             rights=ADMIN,
-            begin=begin,
+            begin=lambda identity, _body: self.manager.delete(
+                queue, self._close, by=identity.name, force=is_forced
+            ),
             result=lambda deletion: {
                 "queue": queue,
                 "deleted": deletion.done > 0,
@@ -99,8 +95,8 @@ class QueueRequests:
             },
             event="delete",
             place=queue,
-            detail=lambda _count: (
-                f"{began[0].purged} messages purged, {began[0].held} held by consumers"
+            detail=lambda deletion: (
+                f"{deletion.seen} messages purged, {deletion.held} held by consumers"
             ),
         )
 

@@ -174,7 +174,7 @@ class StreamRequests:
             return reading
 
         def result(reading: Reading) -> Record:
-            stream = reading.position.stream
+            stream = reading.stream
             return {
                 "stream": stream.name,
                 "epoch": stream.epoch,
@@ -214,12 +214,12 @@ class StreamRequests:
             ),
             result=lambda trimming: {
                 "stream": name,
-                "first": trimming.position.stream.first,
+                "first": trimming.stream.first,
                 "trimmed": trimming.done,
             },
             event="trim",
             place=name,
-            detail=lambda count: f"{count} records",
+            detail=lambda trimming: f"{trimming.done} records",
         )
 
     def _check_start(self, query: Query) -> None:

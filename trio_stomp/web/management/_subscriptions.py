@@ -101,7 +101,7 @@ class SubscriptionLists:
             mine: list[Subscription | Binding] = []
             for some in slices(clients, LOOKS):
                 each_of = (each for client in some for each in client.subscriptions.values())
-                mine += [each for each in each_of if each.is_copy == copies]
+                mine += [each for each in each_of if each.is_counted != copies]
                 yield
             total, part = len(mine), list(window.cut(mine))
         elif state in (ANY, CONNECTED):
@@ -127,7 +127,7 @@ class SubscriptionLists:
             yield from chosen(
                 durables,
                 lambda each: (
-                    each.is_copy == copies and (state == DURABLE or not each.queue.consumers)
+                    each.is_counted != copies and (state == DURABLE or not each.queue.consumers)
                 ),
             )
         )

@@ -15,7 +15,6 @@ from tests.support.durable_fakes import DurableBench
 from trio_stomp.base import ANONYMOUS, CloseReason, Identity, ProtocolError
 from trio_stomp.broker import AccessRules, BrokerPolicies, DestinationPolicy, built_in_rules
 from trio_stomp.broker.rules import Action, Rule
-from trio_stomp.broker.rules._rights import MAX_CACHED_CHARS
 from trio_stomp.protocol import NO_HEARTBEATS, Committed, Opened, Queried, Received
 
 SEND, RECEIVE, BROWSE = Action.SEND, Action.RECEIVE, Action.BROWSE
@@ -35,7 +34,8 @@ def rules_for(actions: frozenset[Action], *patterns: str) -> AccessRules:
 def core_with(rules: AccessRules | None) -> Core:
     """A broker with a queue, a stream, a durable subscription of bob's and one of alice's."""
     streamed = DestinationPolicy(stream=True)
-    core = Core(book={"/topic/log": streamed, "/queue/policy": DestinationPolicy()})
+    policies = {"/topic/log": streamed, "/dsub/log": streamed}
+    core = Core(book={**policies, "/queue/policy": DestinationPolicy()})
     bob = core.peer(client_id="shared", identity=Identity("bob", method="passcode"))
     bob.subscribes("/queue/there", "q", ack="client")
     bob.subscribes("/topic/of-bob", "d", headers=DURABLE)
@@ -144,6 +144,7 @@ CASES = [
     Case("subscribe temporary topic", subscribes("/temp-topic/t"), frozenset({CREATE})),
     Case("read stream", subscribes("/stream/topic/log"), frozenset({RECEIVE})),
     Case("replay topic", subscribes("/topic/log", "auto", OFFSET), frozenset({RECEIVE})),
+    Case("replay /dsub", subscribes("/dsub/log", "auto", OFFSET), frozenset({RECEIVE})),
     Case(
         "make durable",
         subscribes("/topic/a", "auto", ("durable-subscription-name", "new")),
@@ -376,7 +377,7 @@ def test_permissions_shared_by_connections_are_cached_once_and_by_size() -> None
         assert peer.frames("ERROR") == []
     (rights,) = {id(peer.client.rights): peer.client.rights for peer in peers}.values()
     assert rights is not None
-    assert 0 < sum(map(len, rights.allowed_names)) <= MAX_CACHED_CHARS
+    assert 0 < sum(map(len, rights.allowed_names)) <= 256 * 1024
 
 
 def test_before_connect_the_command_diag_is_answered_only_where_there_are_no_rules() -> None:

@@ -9,7 +9,6 @@ from hypothesis import strategies as st
 from trio_stomp.base import ANONYMOUS, Identity, OptionError, ProtocolError
 from trio_stomp.broker.names import Pattern, as_pattern, compile_pattern, matches
 from trio_stomp.broker.rules import AccessRules, Action, Decision, Rights, Rule, _rights
-from trio_stomp.broker.rules._rights import MAX_CACHED, MAX_CACHED_CHARS
 
 SEND, RECEIVE = Action.SEND, Action.RECEIVE
 
@@ -267,10 +266,10 @@ def test_an_answer_is_found_once(monkeypatch: pytest.MonkeyPatch):
 def test_cache_is_bounded_by_number():
     mine = rights("allow /topic/**")
     largest = 0
-    for number in range(3 * MAX_CACHED):
+    for number in range(3 * _rights.MAX_CACHED):
         assert mine.allows(SEND, f"/topic/{number}")
         largest = max(largest, len(mine._cache))
-    assert largest == MAX_CACHED
+    assert largest == _rights.MAX_CACHED
     assert not mine.allows(SEND, "/queue/1")
 
 
@@ -279,8 +278,8 @@ def test_cache_is_bounded_by_size():
     for number in range(2000):
         assert mine.allows(SEND, f"/topic/{number}/" + "x" * 1000)
         size = sum(len(key) for _, key in mine._cache if isinstance(key, str))
-        assert size == mine._cached_chars <= MAX_CACHED_CHARS
-    text = "/topic/" + "x" * MAX_CACHED_CHARS
+        assert size == mine._cached_chars <= _rights.MAX_CACHED_CHARS
+    text = "/topic/" + "x" * _rights.MAX_CACHED_CHARS
     assert mine.allows(SEND, text)  # too long to be worth it, but answered
     assert mine.allows_pattern(RECEIVE, text + "/*", compiled(text + "/*"))
     assert len(mine._cache) == 1

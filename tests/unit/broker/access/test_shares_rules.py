@@ -11,11 +11,11 @@ import trio
 from tests.support.core import Actor
 from tests.support.fakes import TCP, open_dial
 from tests.support.share_fakes import MOST, Clocked
+from tests.support.startup import composition, use_settings
 from trio_stomp import ServerHandle, Settings
 from trio_stomp.base import Identity
 from trio_stomp.broker import AccessRules, Action, DestinationPolicy, Rule
 from trio_stomp.cli.commands._serve import _obey
-from trio_stomp.startup import _serve
 
 MANY = 500
 
@@ -101,12 +101,12 @@ async def test_changed_rules_are_found_by_a_thread_and_reported(
     places: list[threading.Thread] = []
     for name in ("adopt", "policy_book"):
 
-        def noted(*given: object, _done: object = getattr(_serve, name)) -> object:
+        def noted(*given: object, _done: object = getattr(composition, name)) -> object:
             places.append(threading.current_thread())
             assert callable(_done)
             return _done(*given)
 
-        monkeypatch.setattr(_serve, name, noted)
+        monkeypatch.setattr(composition, name, noted)
     async with open_dial(TCP) as dial:
         await dial.start()
         places.clear()
@@ -115,7 +115,7 @@ async def test_changed_rules_are_found_by_a_thread_and_reported(
         settings = dial.security.settings
         new = Settings(destinations=tuple(policies.items()))
         access = await dial.security.read(settings)
-        await _serve._use(settings, dial.security, dial.server, new, access)
+        await use_settings(settings, dial.security, dial.server, new, access)
         await dial.connect()
         assert len(places) == 2
         assert threading.main_thread() not in places

@@ -6,8 +6,8 @@ import pytest
 
 from tests.support.core import Actor, Received, numbered
 from tests.support.durable_fakes import DurableBench
+from tests.support.limits import MAX_PAGES
 from trio_stomp.broker import MemoryBudget
-from trio_stomp.broker.browsing._browses import MAX_PAGES
 from trio_stomp.store import MemoryStore
 
 Q = "/queue/q"

@@ -2,8 +2,8 @@
 
 from tests.support.core import AMPLE, Core, ServerFake, counted_turns, run_of
 from trio_stomp.base import MemoryBudget
-from trio_stomp.broker import NEVER, BrokerPolicies, Delivery, Publication, Setup, assemble
-from trio_stomp.broker.delivery import Destination
+from trio_stomp.broker import BrokerPolicies, Delivery, Setup, assemble
+from trio_stomp.broker.delivery import NEVER, Destination, Publication
 from trio_stomp.broker.names import Kind
 
 

@@ -7,7 +7,6 @@ from tests.support.durable_fakes import DurableBench
 from trio_stomp.base import CloseReason
 from trio_stomp.broker import DestinationPolicy
 from trio_stomp.broker.durability import _log
-from trio_stomp.broker.durability._log import Failed
 from trio_stomp.store import Forget, Keep
 
 Q, DEAD = "/queue/q", "/queue/DLQ.q"
@@ -177,7 +176,7 @@ def test_a_transaction_that_fails_takes_no_failure_with_it() -> None:
 
 def test_number_of_remembered_failures_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(_log, "MAX_FAILED", 2)
-    failed = Failed()
+    failed = _log.Failed()
     assert list(failed.note(1, 1)) == [Keep("failed:1", "1")]
     assert list(failed.note(2, 1)) == [Keep("failed:2", "1")]
     assert list(failed.note(1, 2)) == [Keep("failed:1", "2")]
@@ -187,7 +186,7 @@ def test_number_of_remembered_failures_is_bounded(monkeypatch: pytest.MonkeyPatc
 
 
 def test_settings_of_others_are_no_failures() -> None:
-    failed = Failed()
+    failed = _log.Failed()
     failed.restore({"failed:7": "2", "failed:x": "2", "failed:8": "x", "durable:9": "1"})
     assert failed.counts == {7: 2}
 

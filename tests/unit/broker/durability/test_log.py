@@ -11,7 +11,6 @@ from tests.support.durable_fakes import DurableBench
 from trio_stomp.broker import Client, DestinationPolicy, Log
 from trio_stomp.broker.durability import Callback, Effect, FrameReply, WrittenAgain
 from trio_stomp.broker.durability import _log as log_module
-from trio_stomp.broker.durability._log import MAX_PENDING_BYTES, RECORD_BYTES
 from trio_stomp.broker.headers import SendOutcome
 from trio_stomp.store import Append, Atomic, Begin, Delivered, Done, Forget, Keep, Put, Record, Turn
 
@@ -342,7 +341,9 @@ def test_the_turn_is_that_of_the_last_record() -> None:
 
 def test_it_is_full_when_too_much_has_not_been_answered() -> None:
     log = Log("memory", counted_turns())
-    log.put("queue:q", b"", [bytes(MAX_PENDING_BYTES)], level=4, received_ms=0, expires_ms=0)
+    log.put(
+        "queue:q", b"", [bytes(log_module.MAX_PENDING_BYTES)], level=4, received_ms=0, expires_ms=0
+    )
     assert log.is_full
     log.take()
     log.commit(1, 0.0)
@@ -436,7 +437,7 @@ def test_retried_records_count_as_in_progress_with_their_bodies() -> None:
         log.fail(0.0)
         log.hand_out([8])
         log.fail(0.0)
-    assert log.pending_bytes == 2 * (1000 + 4 + 2 * RECORD_BYTES + 8)
+    assert log.pending_bytes == 2 * (1000 + 4 + 2 * log_module.RECORD_BYTES + 8)
     log.take()
     log.commit(1, 0.0)
     assert log.pending_bytes == 0

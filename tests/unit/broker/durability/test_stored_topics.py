@@ -1,7 +1,7 @@
 """Answers of the store take effect in pieces, too, and the state held until then is bounded."""
 
 from tests.support.core import Actor, run_of, texts
-from tests.support.durable_fakes import DurableBench
+from tests.support.durable_fakes import DurableBench, answered
 from trio_stomp.frames import FrameRun
 from trio_stomp.protocol import Committed, Subscribed
 
@@ -19,8 +19,7 @@ def made(*selectors: str) -> tuple[DurableBench, list[Actor]]:
         actor.subscribes("/topic/u", "u")
     keeper = desk.actor()
     keeper.does(Subscribed("d", TOPIC, "client", (("durable-subscription-name", "d"),), None))
-    while desk.turns or desk.broker.has_more:
-        desk.answers()
+    answered(desk)
     keeper.is_gone()
     desk.turn()
     return desk, actors
@@ -30,13 +29,7 @@ def sent(desk: DurableBench, sender: Actor, *events: FrameRun | Committed) -> No
     """It has been written, and the store has not answered."""
     sender.does(*events)
     desk.turn()
-    while desk.broker.has_more:
-        desk.turn()
-
-
-def settles(desk: DurableBench) -> None:
-    while desk.broker.has_more or desk.turns:
-        desk.answers()
+    desk.settles()
 
 
 def given(actors: list[Actor]) -> int:
@@ -49,6 +42,6 @@ def test_transient_messages_appear_with_the_stored_ones_of_their_commit():
     stored = run_of("/queue/q", ["x"], (("persistent", "true"),))
     sent(desk, busy, Committed([run_of(TOPIC, ["transient"]), stored], b"done"))
     assert given(actors) == 0
-    settles(desk)
+    answered(desk)
     assert [texts(actor.writes()) for actor in actors] == [["transient"]] * TAKERS
     assert desk.waiting("/queue/q") == ["x"]

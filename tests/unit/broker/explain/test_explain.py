@@ -10,10 +10,10 @@ from tests.support.explain_fakes import asks, what
 from tests.support.fakes import open_dial
 from trio_stomp.base import Identity, ProtocolError
 from trio_stomp.broker import AccessRules, Action, DestinationPolicy, Rule
-from trio_stomp.broker.delivery import BrokerPolicies, Settled
-from trio_stomp.broker.delivery._event_history import _compact
+from trio_stomp.broker.delivery import BrokerPolicies, Delivered, EventHistory, Settled
 from trio_stomp.protocol import Acked
 
+MAX_SCATTERED = 64
 QUIET = {"diag_interval_s": 0, "heartbeat_send_ms": 0, "heartbeat_expect_ms": 0}
 
 
@@ -202,9 +202,38 @@ def test_a_message_that_came_out_of_its_order(core: Core) -> None:
         assert answer["events"][0]["first"] == place
 
 
-def test_numbers_whose_ends_look_consecutive_are_no_range() -> None:
-    assert _compact([5, 9, 7]) == (5, 9, 7)
-    assert _compact([5, 6, 7]) == range(5, 8)
+def test_deliveries_are_recorded_as_ranges_or_in_events_of_bounded_size(core: Core) -> None:
+    reader = core.peer()
+    reader.subscribes("/queue/q")
+    (subscription,) = reader.client.subscriptions.values()
+    scattered = [2 * number for number in range(MAX_SCATTERED + 2)]
+    history = EventHistory(9)
+    history.delivered("/queue/q", subscription, 1, [5, 6, 7])
+    history.delivered("/queue/q", subscription, 4, [5, 9, 7])  # its ends look consecutive
+    history.delivered("/queue/q", subscription, 7, scattered)
+    recorded = [each for each in history.routine if isinstance(each, Delivered)]
+    assert [(each.first, each.count, list(each.numbers)) for each in recorded] == [
+        (1, 3, [5, 6, 7]),
+        (4, 3, [5, 9, 7]),
+        (7, MAX_SCATTERED, scattered[:-2]),
+        (7 + MAX_SCATTERED, 2, scattered[-2:]),
+    ]
+    assert recorded[0].numbers == range(5, 8)
+
+
+def test_numbers_whose_ends_look_consecutive_are_no_range(core: Core) -> None:
+    """Three are delivered as 0, 4, 2: the last is as far from the first as if they were 0, 1, 2."""
+    sender, reader = core.peer(), core.peer()
+    for number, priority in enumerate("90416"):
+        sender.sends("/queue/q", f"{number}", headers=(("priority", priority),))
+    reader.subscribes("/queue/q", ack="client-individual", headers=(("prefetch-count", "3"),))
+    assert reader.bodies() == ["0", "4", "2"]
+    reader.acks(*reader.messages())
+    assert reader.bodies() == ["0", "4", "2", "3", "1"]
+    for message in reader.messages():
+        events = what(asks(core, message.get("message-id") or ""))
+        assert events[:2] == ["queued", "delivered"]
+        assert events.count("delivered") == 1
 
 
 def test_an_ack_of_an_unknown_id_refers_to_no_message(core: Core) -> None:

@@ -11,10 +11,10 @@ from tests.support.core import Core, Peer
 from tests.support.durable_fakes import DurableBench
 from tests.support.explain_fakes import BROWSER, asks, facts, ids, what
 from trio_stomp.broker import DestinationPolicy
-from trio_stomp.broker.delivery import BrokerPolicies, DeliveryReason, EventHistory, Shown
-from trio_stomp.broker.delivery._event_history import MAX_SCATTERED
-from trio_stomp.broker.explain._outcome import first_of
+from trio_stomp.broker.delivery import BrokerPolicies, DeliveryReason, EventHistory, Numbered, Shown
 from trio_stomp.protocol import Acked
+
+MAX_SCATTERED = 64
 
 OLDER = "older than what is remembered"
 
@@ -364,7 +364,8 @@ def test_every_id_has_a_true_explanation(doings: list[str], capacity: int) -> No
                 core.passes(2)
             case "leave" if len(peers) > 1:
                 peers.pop().is_gone()
-    known = [number for event in core.broker.event_history.routine if (number := first_of(event))]
+    events = core.broker.event_history.routine
+    known = [event.first for event in events if isinstance(event, Numbered)]
     oldest = min(known, default=0)
     for peer in core.peers:
         for name in ids(peer):

@@ -9,8 +9,9 @@ from tests.support.explain_fakes import BROWSER, asks, facts, ids, what
 from trio_stomp.base import Identity
 from trio_stomp.broker import DestinationPolicy
 from trio_stomp.broker.delivery import BrokerPolicies
-from trio_stomp.broker.explain._explain import MAX_FACTS
 from trio_stomp.broker.queues import Consumer
+
+MAX_FACTS = 200
 
 # --- outcomes that differ -------------------------------------------------------------------------
 

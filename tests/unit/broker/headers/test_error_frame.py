@@ -4,8 +4,8 @@ import pytest
 
 from tests.support.core import VERSIONS, Core, read_frames, run_of
 from trio_stomp.base import CloseReason, FrameError, ProtocolError
-from trio_stomp.broker import BrokerPolicies, error_frame
-from trio_stomp.broker.headers import quote
+from trio_stomp.broker import BrokerPolicies
+from trio_stomp.broker.headers import error_frame, quote
 from trio_stomp.protocol import Disconnected, Event, Queried, Refused, Subscribed, Unsubscribed
 
 

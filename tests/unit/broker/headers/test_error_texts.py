@@ -2,11 +2,11 @@
 
 import pytest
 
-from tests.support.core import Core, Peer, Received
+from tests.support.core import Core, Peer, Received, read_frames
 from trio_stomp.base import ProtocolError
 from trio_stomp.broker import dialect
-from trio_stomp.broker.headers._error_texts import find_text
-from trio_stomp.frames import FrameLimits
+from trio_stomp.broker.headers import error_frame
+from trio_stomp.frames import V1_2, FrameLimits
 from trio_stomp.protocol import Codecs, ProtocolOptions, ServerSession
 
 CONNECT = "CONNECT\naccept-version:{}\nhost:h\n\n\0"
@@ -152,20 +152,26 @@ def test_error_unknown_to_rabbitmq_keeps_our_text():
     assert error.get("detail") is None
 
 
+def told(error: ProtocolError) -> Received:
+    """Return an ERROR as a client of RabbitMQ's dialect gets it."""
+    (frame,) = read_frames(error_frame(error, V1_2, dialect("rabbitmq").error_texts), "1.2")
+    return frame
+
+
 def test_an_unknown_host_is_reported_in_the_words_of_rabbitmq():
-    texts = dialect("rabbitmq").error_texts
-    error = ProtocolError("unknown-host", "x", excerpt=b"CONNECT\nhost://")
-    assert find_text(texts, error, "id") == ("Bad CONNECT", "Virtual host '//' access denied")
+    error = told(ProtocolError("unknown-host", "x", excerpt=b"CONNECT\nhost://"))
+    assert (error.get("message"), error.get("detail")) == ("Bad CONNECT", "x")
+    assert error.text == "Virtual host '//' access denied"
 
 
 def test_missing_login_keeps_our_text():
-    texts = dialect("rabbitmq").error_texts
-    shown = ProtocolError(
-        "authentication-failed", "x", excerpt=b"CONNECT\nlogin:gust\npasscode:***"
+    shown = told(
+        ProtocolError("authentication-failed", "x", excerpt=b"CONNECT\nlogin:gust\npasscode:***")
     )
-    assert find_text(texts, shown, "id") == ("Bad CONNECT", "Access refused for user 'gust'\n")
-    token = ProtocolError("authentication-failed", "x", excerpt=b"CONNECT\ntoken:***")
-    assert find_text(texts, token, "id") is None
+    assert shown.get("message") == "Bad CONNECT"
+    assert shown.text == "Access refused for user 'gust'\n"
+    token = told(ProtocolError("authentication-failed", "x", excerpt=b"CONNECT\ntoken:***"))
+    assert (token.get("message"), token.get("detail")) == ("x", None)
 
 
 def test_other_dialects_keep_our_words():

@@ -9,9 +9,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from trio_stomp.base import MAX_INTEGER, ProtocolError
-from trio_stomp.broker.headers import Removal, Schedule, parse_schedule, removal_of
-from trio_stomp.broker.headers._schedule import FOREVER, MAX_AHEAD_MS, MAX_REPEAT, MAX_TIME_MS
+from trio_stomp.broker.headers import LAST_MS, Removal, Schedule, parse_schedule, removal_of
 from trio_stomp.frames import Head
+
+FOREVER = -1
+MAX_AHEAD_MS = 3653 * 24 * 3600 * 1000
+"""Ten years."""
+MAX_TIME_MS = LAST_MS - MAX_AHEAD_MS
+MAX_REPEAT = 1_000_000
 
 SECOND, MINUTE, HOUR, DAY = 1000, 60_000, 3_600_000, 86_400_000
 NOW = 1_700_000_000_123

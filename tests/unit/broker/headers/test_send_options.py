@@ -5,11 +5,10 @@ from typing import Any
 import attrs
 import pytest
 
+from tests.support.core import DIALECTS
 from trio_stomp.base import MAX_INTEGER, ProtocolError
 from trio_stomp.broker.headers import PLAIN_SEND, SendOptions, dialect
 from trio_stomp.broker.headers import _send_options as module
-from trio_stomp.broker.headers._dialect import DIALECTS
-from trio_stomp.broker.headers._send_options import parse_send_options
 from trio_stomp.frames import Headers
 
 NATIVE = dialect("native")
@@ -80,7 +79,7 @@ ORDINARY = (
 def test_a_header_sets_one_field_in_its_dialects(
     word: str, header: str, text: str, field: str, value: Any
 ) -> None:
-    options = parse_send_options((*ORDINARY, (header, text)), dialect(word))
+    options = module.parse_send_options((*ORDINARY, (header, text)), dialect(word))
     if header not in module._BY_DIALECT[word]:
         assert options is PLAIN_SEND
         return
@@ -111,21 +110,21 @@ def test_a_header_sets_one_field_in_its_dialects(
 )
 def test_a_bad_value_is_the_programs_own(header: str, text: str) -> None:
     """I2: it ended the connection."""
-    options = parse_send_options((*ORDINARY, (header, text)), NATIVE)
+    options = module.parse_send_options((*ORDINARY, (header, text)), NATIVE)
     assert attrs.evolve(options, once=()) == attrs.evolve(PLAIN_SEND, ignored=header)
 
 
 def test_each_bad_value_is_reported_and_an_alias_counts_instead() -> None:
     headers = (("ttl", "1h"), ("priority", "high"), ("expiration", "7"))
-    assert parse_send_options(headers, NATIVE) == SendOptions(
+    assert module.parse_send_options(headers, NATIVE) == SendOptions(
         ttl_ms=7, once=("ttl", "expiration"), ignored="ttl,priority"
     )
 
 
 @pytest.mark.parametrize("word", DIALECTS)
 def test_nothing_special_is_one_shared_value(word: str) -> None:
-    assert parse_send_options(ORDINARY, dialect(word)) is PLAIN_SEND
-    assert parse_send_options((), dialect(word)) is PLAIN_SEND
+    assert module.parse_send_options(ORDINARY, dialect(word)) is PLAIN_SEND
+    assert module.parse_send_options((), dialect(word)) is PLAIN_SEND
 
 
 @pytest.mark.parametrize(
@@ -148,24 +147,24 @@ def test_nothing_special_is_one_shared_value(word: str) -> None:
     ],
 )
 def test_the_first_of_two_aliases_counts(headers: Headers, expected: SendOptions) -> None:
-    assert parse_send_options(headers, NATIVE) == expected
+    assert module.parse_send_options(headers, NATIVE) == expected
 
 
 def test_many_headers_at_once() -> None:
     headers = (("priority", "9"), ("persistent", "true"), ("reply-to", "/temp-queue/a"))
-    assert parse_send_options(headers, NATIVE) == SendOptions(
+    assert module.parse_send_options(headers, NATIVE) == SendOptions(
         priority=9, persistent=True, reply_to="/temp-queue/a"
     )
 
 
 @pytest.mark.parametrize(("text", "ttl_ms"), [("0", 1), ("1", 1), ("5000", 5000)])
 def test_rabbitmq_ends_a_life_of_zero_at_once(text: str, ttl_ms: int) -> None:
-    assert parse_send_options((("expiration", text),), RABBITMQ).ttl_ms == ttl_ms
+    assert module.parse_send_options((("expiration", text),), RABBITMQ).ttl_ms == ttl_ms
 
 
 def test_rabbitmq_refuses_a_message_id() -> None:
     with pytest.raises(ProtocolError) as caught:
-        parse_send_options((*ORDINARY, ("message-id", "mine")), RABBITMQ)
+        module.parse_send_options((*ORDINARY, ("message-id", "mine")), RABBITMQ)
     assert caught.value.code == "header-not-allowed"
     assert "message-id:mine" in caught.value.message
 
@@ -173,10 +172,10 @@ def test_rabbitmq_refuses_a_message_id() -> None:
 @pytest.mark.parametrize("word", [word for word in DIALECTS if word != "rabbitmq"])
 def test_the_others_take_no_notice_of_a_message_id(word: str) -> None:
     headers = (*ORDINARY, ("message-id", "mine"), ("redelivered", "true"))
-    assert parse_send_options(headers, dialect(word)) is PLAIN_SEND
+    assert module.parse_send_options(headers, dialect(word)) is PLAIN_SEND
 
 
 def test_every_alias_leads_to_a_field() -> None:
     fields = {field.name for field in attrs.fields(SendOptions)}
     named = {field for _, (field, _), _ in module._ROWS}
-    assert named | {"is_forward", "once", "ignored"} == fields
+    assert named | {"dedup_line", "once", "ignored"} == fields

@@ -4,12 +4,15 @@ import pytest
 
 from trio_stomp.base import MAX_INTEGER, ProtocolError
 from trio_stomp.broker.headers import Start, StreamOptions, parse_stream_options
-from trio_stomp.broker.headers._stream_options import MAX_DELAY_MS, NO_STREAM_OPTIONS
+
+MAX_DELAY_MS = 24 * 3600 * 1000
 
 
 def test_a_subscribe_that_says_nothing_of_streams_asks_for_none():
-    assert parse_stream_options((("id", "0"), ("ack", "client"))) is NO_STREAM_OPTIONS
-    assert not NO_STREAM_OPTIONS.is_given
+    options = parse_stream_options((("id", "0"), ("ack", "client")))
+    assert options == StreamOptions()
+    assert not options.is_given
+    assert options is parse_stream_options(()), "one value for all of them"
 
 
 @pytest.mark.parametrize(

@@ -5,20 +5,15 @@ from typing import Any
 import attrs
 import pytest
 
+from tests.support.core import DIALECTS
 from trio_stomp.base import ProtocolError
 from trio_stomp.broker.headers import (
     PREFETCH_COUNT_MAX,
+    SUBSCRIBE_HEADERS,
     SubscribeOptions,
     dialect,
+    durable_name,
     parse_subscribe_options,
-    wants_durable_end,
-)
-from trio_stomp.broker.headers import _subscribe_options as module
-from trio_stomp.broker.headers._dialect import DIALECTS
-from trio_stomp.broker.headers._subscribe_options import (
-    PLAIN_SUBSCRIBE,
-    PREFETCH_BYTES,
-    PREFETCH_COUNT,
 )
 from trio_stomp.broker.names import Kind
 from trio_stomp.frames import Headers
@@ -41,6 +36,10 @@ def parse(
     client_id: str = "",
 ) -> SubscribeOptions:
     return parse_subscribe_options(headers, destination, kind, dialect(word), client_id)
+
+
+PLAIN_SUBSCRIBE = parse()
+PREFETCH_COUNT, PREFETCH_BYTES = 100, 1024 * 1024
 
 
 @pytest.mark.parametrize(
@@ -196,13 +195,13 @@ def test_the_name_of_a_durable_subscription(headers: Headers, name: str) -> None
 
 @pytest.mark.parametrize(("headers", "name"), NAMED)
 def test_unsubscribe_names_it_in_the_same_way(headers: Headers, name: str) -> None:
-    assert wants_durable_end(headers) == name
+    assert durable_name(headers) == name
 
 
 def test_the_client_id_of_connect_comes_first() -> None:
     headers = (("client-id", "theirs"), ("durable-subscription-name", "n"))
     assert parse(*headers, client_id="mine").durable == "mine\0n"
-    assert wants_durable_end(headers, "mine") == "mine\0n"
+    assert durable_name(headers, "mine") == "mine\0n"
 
 
 @pytest.mark.parametrize("kind", [Kind.WORK, Kind.DIAG])
@@ -216,7 +215,7 @@ def test_a_durable_subscription_needs_a_name() -> None:
         parse(("durable", "true"))
     assert caught.value.code == "header-missing"
     with pytest.raises(ProtocolError):
-        wants_durable_end((("persistent", "true"), ("id", "")))
+        durable_name((("persistent", "true"), ("id", "")))
 
 
 def test_dsub_is_the_shared_durable_subscription_itself() -> None:
@@ -230,7 +229,12 @@ def test_every_alias_leads_to_a_field() -> None:
     read = {"selector": "x", "credit": "1,1", "browser-end": "false"}
     number = {"x-priority", "activemq.priority", "consumer-window-size", "activemq.prefetchSize"}
     found: set[str] = set()
-    for header, meaning in module._MEANINGS.items():
+    for header in SUBSCRIBE_HEADERS:
         text = read.get(header, "1" if header in {*number, "prefetch-count"} else "true")
-        found |= {field for field, _ in meaning(header, text)}
+        options = parse((header, text), kind=Kind.QUEUE)
+        set_here = {
+            each for each in fields if getattr(options, each) != getattr(SubscribeOptions(), each)
+        }
+        assert set_here, header
+        found |= set_here
     assert found == fields - {"durable", "shared"}

@@ -8,8 +8,10 @@ from tests.support.managing import drive, into
 from trio_stomp.base import Identity, ProtocolError
 from trio_stomp.broker import AccessRules, Action, BrokerPolicies, DestinationPolicy, Rule
 from trio_stomp.broker.managing import Choice, Step
-from trio_stomp.broker.managing._retry import MAX_REASONS
 from trio_stomp.broker.queues import Message
+from trio_stomp.broker.sending import SendLater
+
+MAX_REASONS = 16
 
 Q, TO, DEAD = "/queue/q", "/queue/to", "/queue/dead"
 
@@ -166,9 +168,11 @@ def test_a_move_to_a_topic_without_subscribers_is_refused(bench: Bench) -> None:
     assert rest(bench) == []
 
 
-def test_a_move_to_another_partition_is_refused(bench: Bench) -> None:
+def test_a_move_to_another_partition_is_refused(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
     bench.actor().sends(Q, "a")
-    bench.broker.forwards.is_elsewhere = TO.__eq__
+    monkeypatch.setattr(SendLater, "lacks", lambda _, name: name == TO)
     operation = bench.broker.manager.move(Choice(Q), TO)
     drive(bench, operation)
     assert operation.problem is not None
@@ -276,7 +280,7 @@ def test_a_client_that_goes_ends_its_operation() -> None:
     operation = core.broker.manager.purge(Choice(Q))
     assert operation.step(core.now) is Step.WAIT
     assert operation.step(core.now) is Step.WAIT  # it asks for its page once
-    operation.end()
+    operation.end(core.now)
     core.turn()
     assert rest(core) == numbers(0, 3000)
 
@@ -347,11 +351,11 @@ NOBODY = Identity()
 
 
 def test_dead_letters_return_to_where_they_came_from(dead: Bench) -> None:
-    operation, retry = dead.broker.manager.retry(Choice(DEAD), "", NOBODY)
+    operation = dead.broker.manager.retry(Choice(DEAD), "", NOBODY)
     drive(dead, operation)
     assert operation.done == 4
-    assert list(retry.left.values()) == [1]
-    assert "it is no dead letter" in next(iter(retry.left))
+    assert list(operation.left.values()) == [1]
+    assert "it is no dead letter" in next(iter(operation.left))
     assert rest(dead, "/queue/a") == ["/queue/a", "/queue/a"]
     (message,) = dead.reader("/queue/c").reads()
     assert (message.get("destination"), message.get("kind")) == ("/queue/c", "fruit")
@@ -362,20 +366,20 @@ def test_dead_letters_return_to_where_they_came_from(dead: Bench) -> None:
 
 
 def test_dead_letters_are_sent_where_the_operator_says(dead: Bench) -> None:
-    drive(dead, dead.broker.manager.retry(Choice(DEAD, limit=2), TO, NOBODY)[0])
+    drive(dead, dead.broker.manager.retry(Choice(DEAD, limit=2), TO, NOBODY))
     assert rest(dead, TO) == ["/queue/a", "/queue/b"]
-    operation, retry = dead.broker.manager.retry(Choice(DEAD), DEAD, NOBODY)
+    operation = dead.broker.manager.retry(Choice(DEAD), DEAD, NOBODY)
     drive(dead, operation)
-    assert retry.left == {f"{DEAD} is the queue itself": 3}
+    assert operation.left == {f"{DEAD} is the queue itself": 3}
 
 
 def test_dead_letters_go_only_where_the_operator_may_send(dead: Bench) -> None:
     allow = Rule(True, frozenset(Action), ("/queue/a", DEAD), ("alice",))
     dead.broker.authorizer.rules = AccessRules((allow,))
-    operation, retry = dead.broker.manager.retry(Choice(DEAD), "", Identity("alice"))
+    operation = dead.broker.manager.retry(Choice(DEAD), "", Identity("alice"))
     drive(dead, operation)
     assert operation.done == 2
-    assert retry.left["the right to send to /queue/b is missing"] == 1
+    assert operation.left["the right to send to /queue/b is missing"] == 1
 
 
 def test_the_reasons_why_dead_letters_stay_are_bounded() -> None:
@@ -387,10 +391,10 @@ def test_the_reasons_why_dead_letters_stay_are_bounded() -> None:
         reader = bench.reader(f"/queue/{number}", ack="client-individual")
         reader.nacks(reader.reads()[0], requeue=False)
     bench.broker.authorizer.rules = AccessRules(())
-    operation, retry = bench.broker.manager.retry(Choice(DEAD), "", NOBODY)
+    operation = bench.broker.manager.retry(Choice(DEAD), "", NOBODY)
     drive(bench, operation)
     assert operation.done == 0
-    assert (len(retry.left), retry.left["other reasons"]) == (MAX_REASONS + 1, 3)
+    assert (len(operation.left), operation.left["other reasons"]) == (MAX_REASONS + 1, 3)
 
 
 def test_a_paused_queue_hands_out_nothing_and_stays(bench: Bench) -> None:
@@ -450,7 +454,7 @@ def test_the_user_and_the_operation_are_events_and_explained(bench: Bench) -> No
     manager = bench.broker.manager
     drive(bench, manager.purge(Choice(Q), by="alice"))
     bench.broker.note_operation("purge", Q, "alice", "1 message")
-    (event,) = bench.broker.take_events()
+    (event,) = bench.broker.events.take()
     assert (event.name, event.user, event.destination) == ("purge", "alice", Q)
     assert watcher.outbox.closed is None
 

@@ -92,7 +92,7 @@ def test_a_step_of_reading_takes_a_share_of_a_turn(
     core.broker.turns.clock = lambda: next(ticks) / 1000
     reading = core.broker.manager.streams.read(STREAM, 0, 0, 100, frozenset())
     assert drive(core, reading) > 5
-    reading.end()
+    reading.end(core.now)
     assert reading.done == 6
 
 
@@ -127,7 +127,7 @@ def test_old_records_are_dropped_for_good(core: Bench, by_time: bool) -> None:
     where = (0, start_ms(core) + 1000) if by_time else (3, 0)
     trimming = core.broker.manager.streams.trim(STREAM, *where)
     drive(core, trimming)
-    trimming.end()
+    trimming.end(core.now)
     left = "1a 1b 2a 2b" if by_time else "1b 2a 2b"
     assert (trimming.done, trimming.total) == (6 - len(left.split()), 6)
     assert trimming.seen == trimming.done

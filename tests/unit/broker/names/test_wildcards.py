@@ -2,9 +2,9 @@
 
 import pytest
 
+from tests.support.limits import MAX_WORDS
 from trio_stomp.base import CloseReason, ProtocolError
 from trio_stomp.broker.names import ONE_WORD, Pattern, compile_pattern, matches, split
-from trio_stomp.broker.names._wildcards import MAX_WORDS
 
 # Pattern, matching names, other names.
 NATIVE = [

@@ -5,11 +5,11 @@ from typing import Any
 
 import pytest
 
-from tests.support.core import Actor, Bench, bench, numbered
+from tests.support.core import Actor, Bench, bench, counted_turns, numbered
+from tests.support.small_queues import hand_out_by
 from trio_stomp.base import BrokenInvariant
-from trio_stomp.broker.durability._ledger import Ledger
+from trio_stomp.broker import Log
 from trio_stomp.broker.queues import Consumer
-from trio_stomp.broker.queues import _hand_out as queues
 
 Q = "/queue/q"
 
@@ -44,8 +44,7 @@ def test_a_failed_hand_out_gives_back_messages_and_credit(
 ) -> None:
     desk, reader = waiting(ack)
     before = reader.consumer().count_left, reader.consumer().bytes_left
-    hand_out = queues.hand_out
-    monkeypatch.setattr(queues, "hand_out", failing(hand_out, error))
+    hand_out_by(monkeypatch, lambda hand_out: failing(hand_out, error))
     with pytest.raises(type(error)):
         desk.turn()
     queue = desk.queue(Q)
@@ -84,6 +83,12 @@ def test_a_negative_count_is_told() -> None:
 
 
 def test_a_commit_number_that_is_left_out_is_told() -> None:
-    assert Ledger(8).number_after(7) == 8
-    with pytest.raises(BrokenInvariant, match="commit-numbers: 9 comes after 7"):
-        Ledger(9).number_after(7)
+    log = Log("memory", counted_turns())
+    log.finish(7)
+    log.take()
+    log.commit(1, 0.0)
+    log.finish(8)
+    log.take()
+    log.committed = 0
+    with pytest.raises(BrokenInvariant, match="commit-numbers: 2 comes after 0"):
+        log.commit(2, 0.0)

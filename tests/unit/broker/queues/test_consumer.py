@@ -5,7 +5,7 @@ from collections.abc import Iterator
 import pytest
 
 from tests.support.core import Bench, bench, numbered, texts
-from trio_stomp.broker import NEVER
+from trio_stomp.broker.delivery import NEVER
 from trio_stomp.broker.queues import AUTO_BATCH_BYTES, DeadLetterReason
 
 Q = "/queue/q"

@@ -273,7 +273,7 @@ def test_an_operation(is_moved: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     operation = manager.move(choice, DEAD) if is_moved else manager.purge(choice, by="")
     plant(monkeypatch, FINISH_ALL)
     scene.does(lambda: operation.step(scene.desk.now))
-    scene.does(operation.end)
+    scene.does(lambda: operation.end(scene.desk.now))
     scene.settles()
     scene.ends_with(q=ALL)
 
@@ -287,7 +287,7 @@ def test_a_purge_of_what_is_in_the_store_only(monkeypatch: pytest.MonkeyPatch) -
     again.settles()
     plant(monkeypatch, FINISH_ALL)
     again.does(lambda: operation.step(again.desk.now))
-    again.does(operation.end)
+    again.does(lambda: operation.end(again.desk.now))
     reader = again.desk.reader(Q, ack="client")
     again.settles()
     assert [each.text for each in reader.reads()] == ALL

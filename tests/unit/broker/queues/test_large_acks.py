@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 
 from tests.support.core import LOOK_S, Actor, Bench, numbered, run_of, texts
-from tests.support.durable_fakes import DurableBench
+from tests.support.durable_fakes import DurableBench, answered
 from tests.support.share_fakes import MOST, Clocked
 
 SETTLED, WIDENED = 64, 128
@@ -19,8 +19,7 @@ def has(desk: Bench, persistent: str = "false") -> tuple[Actor, Sequence[str]]:
     sender = desk.actor()
     sender.sends("/queue/q", *ALL, persistent=persistent)
     desk.turn()
-    while desk.broker.has_more:
-        desk.turn()
+    desk.settles()
     frames = actor.writes()
     assert len(frames) == HELD
     return actor, [frame.get("ack") or "" for frame in frames]
@@ -132,15 +131,13 @@ def test_charge_is_released_after_a_store_failure():
     actor.subscribes("/queue/q", ack="client", prefetch_count=f"{HELD}")
     desk.actor().sends("/queue/q", *ALL, persistent="true")
     desk.turn()
-    while desk.turns or desk.broker.has_more:
-        desk.answers()
+    answered(desk)
     frames = actor.writes()
     actor.commits(actor.acked(frames[-1]))
     desk.turn()
     assert desk.turns
     desk.fails()
-    while desk.turns or desk.broker.has_more:
-        desk.answers()
+    answered(desk)
     assert desk.broker.acknowledger.counters.acked == 0
     assert actor.writes()[-1].command == "ERROR"
     leaves(desk)

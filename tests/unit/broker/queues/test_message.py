@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.support.core import HEAD, OVERHEAD, run_of
-from trio_stomp.base import BrokenInvariant
+from trio_stomp.base import BrokenInvariant, Quota
 from trio_stomp.broker import MemoryBudget
 from trio_stomp.broker.delivery import NEVER, Destination, Publication
 from trio_stomp.broker.headers import SendOptions
@@ -67,6 +67,20 @@ def test_a_header_block_is_charged_until_the_last_of_its_messages_has_gone():
     refund(memory, head, 1, 1000)
     assert memory.kept_bytes == memory.used_bytes == 0
     assert cost_alone(head, 2, 3) == 2 * OVERHEAD + HEAD + 3
+
+
+def test_a_header_block_is_charged_to_its_first_user_while_messages_have_it() -> None:
+    memory, one, two = MemoryBudget(1 << 20), Quota("one"), Quota("two")
+    head = run_of("/queue/q").head
+    assert charge(memory, head, 2, 20, one)
+    assert charge(memory, head, 1, 5, two)
+    assert (one.kept_bytes, two.kept_bytes) == (head.cost + 20 + 2 * 256, 5 + 256)
+    refund(memory, head, 2, 20, one)
+    assert (one.kept_bytes, head.payer) == (head.cost, one)
+    refund(memory, head, 1, 5, two)
+    assert (one.kept_bytes, two.kept_bytes, memory.kept_bytes) == (0, 0, 0)
+    assert charge(memory, head, 1, 5, two)
+    assert (one.kept_bytes, head.payer) == (0, two)
 
 
 def test_group_is_the_one_set_by_the_sender():

@@ -7,10 +7,9 @@ from attrs import evolve
 
 from tests.support.core import Actor, numbered
 from tests.support.durable_fakes import PAGE_BYTES, DurableBench, answered
+from tests.support.small_queues import keep_few
 from trio_stomp.base import BrokenInvariant
 from trio_stomp.broker import DestinationPolicy, MemoryBudget
-from trio_stomp.broker.queues import _storage as storage_module
-from trio_stomp.broker.queues import _windows as windows_module
 from trio_stomp.store import MemoryStore, Page
 
 Q = "/queue/q"
@@ -19,9 +18,7 @@ LOW = 5
 
 @pytest.fixture(autouse=True)
 def _few_in_memory(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(windows_module, "LOW_COUNT", LOW)
-    monkeypatch.setattr(storage_module, "LOW_COUNT", LOW)
-    monkeypatch.setattr(storage_module, "PAGE_SHARE", 0.0)
+    keep_few(monkeypatch, LOW)
 
 
 def made(*, is_prompt: bool = True, **fields: object) -> DurableBench:

@@ -5,9 +5,9 @@ from collections.abc import Iterator
 import pytest
 
 from tests.support.core import OVERHEAD, Bench, bench, numbered, run_of, texts
+from tests.support.limits import MAX_GROUPS
 from trio_stomp.broker import BrokerPolicies, DestinationPolicy
 from trio_stomp.broker.queues import DeadLetterReason
-from trio_stomp.broker.queues._groups import MAX_GROUPS
 
 Q = "/queue/q"
 

@@ -1,6 +1,7 @@
 """Handing out is done in pieces: deep queues, thousands of consumers, selectors and groups."""
 
 import random
+from typing import Any
 
 import pytest
 
@@ -9,14 +10,14 @@ from tests.support.durable_fakes import DurableBench
 from tests.support.share_fakes import MOST, Clocked
 from trio_stomp.broker import DestinationPolicy
 from trio_stomp.broker.delivery import PUMP_S
-from trio_stomp.broker.queues._hand_out import FEW_PASSED, MOST_BYTES, MOST_CONSUMERS
-from trio_stomp.broker.queues._hand_out import MOST as MOST_MESSAGES
 from trio_stomp.broker.routing import PASSED_BYTES
 from trio_stomp.broker.selectors import Selector
-from trio_stomp.broker.selectors._selector_terms import Lookup
-from trio_stomp.frames import Head
 
 Q = "/queue/q"
+MOST_MESSAGES, MOST_BYTES, MOST_CONSUMERS = 1_024, 1024 * 1024, 256
+"""What is handed out before the clock is looked at."""
+FEW_PASSED = 16
+"""So many are passed again rather than remembered."""
 LONG = " OR ".join(f"n = 'no{each}'" for each in range(40))
 """A selector that takes a piece of work to ask."""
 
@@ -27,7 +28,7 @@ def asked(monkeypatch: pytest.MonkeyPatch) -> list[object]:
     seen: list[object] = []
     matches = Selector.matches
 
-    def spy(self: Selector, headers: Head | Lookup) -> bool:
+    def spy(self: Selector, headers: Any) -> bool:
         seen.append(headers)
         return matches(self, headers)
 

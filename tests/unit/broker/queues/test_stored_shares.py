@@ -8,10 +8,9 @@ import pytest
 from tests.support.core import Actor, run_of
 from tests.support.durable_fakes import DurableBench
 from tests.support.quota_fakes import ALL, KIB, MIB, user
+from tests.support.small_queues import keep_few
 from trio_stomp.base import MemoryBudget, Quota
 from trio_stomp.broker import DestinationPolicy
-from trio_stomp.broker.queues import _storage as storage_module
-from trio_stomp.broker.queues import _windows as windows_module
 from trio_stomp.frames import FrameRun
 from trio_stomp.store import JournalStore
 
@@ -202,9 +201,7 @@ def test_charge_is_released_when_the_store_refuses() -> None:
 def test_a_queue_that_ends_releases_the_charges_of_all_its_messages(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(windows_module, "LOW_COUNT", 5)
-    monkeypatch.setattr(storage_module, "LOW_COUNT", 5)
-    monkeypatch.setattr(storage_module, "PAGE_SHARE", 0.0)
+    keep_few(monkeypatch, 5)
     core = made(disk=100 * MIB)
     alice, bob = user(core, "alice"), user(core, "bob")
     for _ in range(10):
@@ -330,9 +327,7 @@ def test_a_composite_send_and_a_transaction_are_refused_as_a_whole() -> None:
 def test_messages_paged_out_for_lack_of_memory_are_charged_to_the_store(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(windows_module, "LOW_COUNT", 5)
-    monkeypatch.setattr(storage_module, "LOW_COUNT", 5)
-    monkeypatch.setattr(storage_module, "PAGE_SHARE", 0.0)
+    keep_few(monkeypatch, 5)
     core = made()
     alice = user(core, "alice")
     for _ in range(10):

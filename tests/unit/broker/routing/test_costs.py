@@ -41,11 +41,6 @@ def actor_of(bench: Bench, name: str = "") -> Actor:
     return user(bench, name) if name else bench.actor()
 
 
-def settle(bench: Bench) -> None:
-    while bench.broker.has_more:
-        bench.turn()
-
-
 def bodies(actor: Actor) -> list[str]:
     return [frame.text for frame in actor.writes() if frame.command == "MESSAGE"]
 
@@ -71,7 +66,7 @@ def test_a_topic_takes_subscribers_up_to_the_limit_and_names_it() -> None:
     sender, reader = bench.actor(), bench.actor()
     reader.subscribes("/topic/other")
     sender.sends(T, "x")
-    settle(bench)
+    bench.settles()
     assert not sender.client.is_refused
     reader.subscribes("/topic/more", id="more")
     assert not reader.client.is_refused
@@ -85,7 +80,7 @@ def test_equal_selectors_count_once_for_a_message() -> None:
             reader.subscribes(T, id=f"{number}", selector=DEAR)
         assert not reader.client.is_refused
     bench.actor().sends(T, "x", a="3")
-    settle(bench)
+    bench.settles()
     assert [len(bodies(reader)) for reader in readers] == [MOST] * 4
 
 
@@ -94,7 +89,7 @@ def test_where_wildcards_exceed_the_limit_together_the_send_is_refused() -> None
     filled(bench, "/topic/>", MOST + 20)
     sender = bench.actor()
     sender.sends(T, "x")
-    settle(bench)
+    bench.settles()
     assert sender.error().get("code") == "too-many-subscriptions"
 
 
@@ -104,7 +99,7 @@ def test_a_dear_message_waits_until_everything_cheap_is_done() -> None:
     first, second, cheap = bench.actor(), bench.actor(), bench.actor()
     reader = bench.actor()
     reader.subscribes("/topic/>", id="all")
-    settle(bench)
+    bench.settles()
     first.sends(T, "dear 1")
     second.sends(T, "dear 2")
     cheap.sends("/topic/cheap", "cheap")
@@ -161,12 +156,12 @@ def test_a_commit_that_costs_more_than_the_limit_is_refused_by_name() -> None:
     reader.subscribes(T)
     runs = [FrameRun(Head("SEND", (("destination", T),), -1, T), [b"x"], []) for _ in range(30)]
     sender.does(Committed(runs, b"r"))
-    settle(bench)
+    bench.settles()
     error = sender.error()
     assert (error.get("code"), error.get("receipt-id")) == ("transaction-too-large", "r")
     assert bodies(reader) == []
     bench.actor().does(Committed(runs[:10], b"r"))
-    settle(bench)
+    bench.settles()
     assert len(bodies(reader)) == 10
 
 
@@ -178,10 +173,10 @@ def test_a_user_leaves_half_to_others(destination: str) -> None:
     sender, other = actor_of(bench, "alice"), actor_of(bench, "bob")
     other.subscribes(T, selector=selector(99_999))
     sender.sends(T, "x")
-    settle(bench)
+    bench.settles()
     again = actor_of(bench, "alice")
     again.sends(T, "y", b="99999")
-    settle(bench)
+    bench.settles()
     assert not again.client.is_refused
     assert bodies(other)[-1:] == ["y"]
     assert any(each.client.is_refused for each in greedy)
@@ -196,7 +191,7 @@ def test_a_composite_run_is_cut_as_well() -> None:
     names = f"{T},/topic/u"
     sender.does(FrameRun(Head("SEND", (("destination", names),), -1, names), [b"x"] * 7, []))
     assert 0 < len(bodies(reader)) < 7
-    settle(bench)
+    bench.settles()
     assert not sender.client.is_refused
     assert bench.broker.destinations.ensure(T).enqueued == 7
 
@@ -222,12 +217,12 @@ def test_of_many_users_one_is_ended_and_the_others_go_on() -> None:
     ]
     sender = actor_of(bench, "alice")
     sender.sends(T, "x")
-    settle(bench)
+    bench.settles()
     assert sender.error().get("code") == "too-many-subscriptions"
     assert len({each.client.user for each in actors if each.client.is_refused}) == 1
     again = actor_of(bench, "alice")
     again.sends(T, "y")
-    settle(bench)
+    bench.settles()
     assert not again.client.is_refused
 
 
@@ -236,7 +231,7 @@ def test_a_work_queue_counts_its_selectors_and_one_recipient() -> None:
     filled(bench, "#work", 5)
     sender = bench.actor()
     sender.sends("#work", "x", a="1")
-    settle(bench)
+    bench.settles()
     destination = bench.broker.destinations.find_current("#work")
     assert destination is not None
     assert destination.cost_s == pytest.approx(5 * 0.6e-3, rel=0.3)

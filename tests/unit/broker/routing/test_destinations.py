@@ -20,7 +20,8 @@ from trio_stomp.base import CloseReason, ProtocolError, Quota
 from trio_stomp.broker import BrokerPolicies, Client, Destination, Subscription
 from trio_stomp.broker.names import Kind, check_sendable, classify, compile_pattern, is_reserved
 from trio_stomp.broker.routing import Destinations
-from trio_stomp.broker.routing._destinations import MAX_FORGOTTEN, MAX_LOOKED
+
+MAX_FORGOTTEN, MAX_LOOKED = 64, 512
 
 
 def subscription(destination: str, number: int) -> Subscription:

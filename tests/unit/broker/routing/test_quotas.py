@@ -10,8 +10,6 @@ from tests.support.quota_fakes import ALL, KIB, MIB, user
 from trio_stomp.base import MemoryBudget, Quota
 from trio_stomp.broker import BrokerPolicies, Client, DestinationPolicy, PolicyBook
 from trio_stomp.broker.delivery import NullOutbox
-from trio_stomp.broker.queues import charge
-from trio_stomp.broker.queues._message import refund
 from trio_stomp.broker.routing import beyond_quota
 from trio_stomp.protocol import Subscribed
 
@@ -544,20 +542,6 @@ def test_deep_queues_of_one_user_are_left_to_the_store_sooner() -> None:
     assert not alice.client.is_refused
     assert core.queue("/queue/deep").waiting.paged > 1000
     assert quota_of(alice).kept_bytes < 14 * MIB
-
-
-def test_a_header_block_is_charged_to_its_first_user_while_messages_have_it() -> None:
-    memory, one, two = MemoryBudget(MIB), Quota("one"), Quota("two")
-    head = run_of("/queue/q").head
-    assert charge(memory, head, 2, 20, one)
-    assert charge(memory, head, 1, 5, two)
-    assert (one.kept_bytes, two.kept_bytes) == (head.cost + 20 + 2 * 256, 5 + 256)
-    refund(memory, head, 2, 20, one)
-    assert (one.kept_bytes, head.payer) == (head.cost, one)
-    refund(memory, head, 1, 5, two)
-    assert (one.kept_bytes, two.kept_bytes, memory.kept_bytes) == (0, 0, 0)
-    assert charge(memory, head, 1, 5, two)
-    assert (one.kept_bytes, head.payer) == (0, two)
 
 
 def test_reassigned_work_needs_no_more_memory_than_it_has(core: Bench) -> None:

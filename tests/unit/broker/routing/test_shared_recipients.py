@@ -5,7 +5,6 @@ import pytest
 from tests.support.core import Actor, Bench
 from tests.support.share_fakes import new_bodies
 from trio_stomp.base import MemoryBudget
-from trio_stomp.broker.routing._shared_recipients import MAX_ENTRIES, SharedRecipients
 
 TOPIC = "/topic/a.b"
 
@@ -35,7 +34,7 @@ def test_topics_of_the_same_share_one_list(bench: Bench):
 @pytest.mark.parametrize("alike", [True, False])
 def test_all_lists_together_have_a_bound(monkeypatch: pytest.MonkeyPatch, alike: bool):
     most = 10_000
-    monkeypatch.setattr("trio_stomp.broker.routing._shared_recipients.MAX_ENTRIES", most)
+    monkeypatch.setattr("trio_stomp.broker.routing._recipients.MAX_ENTRIES", most)
     desk = Bench()
     reader, single, sender = topics(desk, 500, 100, alike=alike)
     lent = desk.broker.destinations.lent
@@ -52,8 +51,8 @@ def test_all_lists_together_have_a_bound(monkeypatch: pytest.MonkeyPatch, alike:
 
 
 def test_some_lists_are_given_up_in_each_turn(monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr("trio_stomp.broker.routing._shared_recipients.MAX_ENTRIES", 1000)
-    monkeypatch.setattr("trio_stomp.broker.routing._shared_recipients.MOST_GIVEN_UP", 3)
+    monkeypatch.setattr("trio_stomp.broker.routing._recipients.MAX_ENTRIES", 1000)
+    monkeypatch.setattr("trio_stomp.broker.routing._recipients.MOST_GIVEN_UP", 3)
     desk = Bench()
     topics(desk, 50, 100, alike=False)
     lent = desk.broker.destinations.lent
@@ -63,8 +62,9 @@ def test_some_lists_are_given_up_in_each_turn(monkeypatch: pytest.MonkeyPatch):
 
 
 def test_the_bound_follows_the_memory():
-    assert SharedRecipients(MemoryBudget(1024 << 20)).max_size == MAX_ENTRIES
-    assert SharedRecipients(MemoryBudget(64 << 20)).max_size * 8 == 2 << 20
+    for memory, most in ((1024 << 20, 16 << 20), (64 << 20, 2 << 20)):
+        lent = Bench(memory=MemoryBudget(memory)).broker.destinations.lent
+        assert lent.max_size * 8 == most
 
 
 def test_a_destination_that_is_forgotten_has_no_list(bench: Bench):

@@ -5,8 +5,7 @@ import pytest
 from tests.support.core import Actor, Bench, texts
 from tests.support.share_fakes import MOST, Clocked
 from trio_stomp.base import CloseReason
-from trio_stomp.broker.queues import STEP
-from trio_stomp.broker.queues._wildcard_queues import FEW_QUEUES, WildcardQueues
+from trio_stomp.broker.queues import FEW_QUEUES, STEP, Queue
 from trio_stomp.protocol import Subscribed, Unsubscribed
 
 MANY = 100 * STEP
@@ -152,7 +151,7 @@ def test_a_bug_in_joining_does_not_delay_messages_of_others(monkeypatch: pytest.
     one, two = desk.actor(), desk.actor()
     one.sends("/queue/n1", "a")
     two.sends("/queue/n2", "b")
-    monkeypatch.setattr(WildcardQueues, "_attach", lambda *_: 1 / 0)
+    monkeypatch.setattr(Queue, "attach", lambda *_: 1 / 0)
     with pytest.raises(ZeroDivisionError):
         desk.turn()
     monkeypatch.undo()

@@ -10,10 +10,10 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
+from tests.support.limits import MAX_DEPTH
 from tests.support.loops import bare_loops
 from trio_stomp.base import ProtocolError
 from trio_stomp.broker.selectors import SelectorCompiler
-from trio_stomp.broker.selectors._selector_terms import MAX_DEPTH
 from trio_stomp.frames import Head
 
 COMPILER = SelectorCompiler()

@@ -18,8 +18,7 @@ def recipients(desk: Clocked | DurableBench, *names: str, count: int = TAKERS) -
     for actor in actors:
         for place, name in enumerate(names or (TOPIC,)):
             actor.subscribes(name, f"{place}")
-    while desk.broker.has_more:
-        desk.turn()
+    desk.settles()
     return actors
 
 

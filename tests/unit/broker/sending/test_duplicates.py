@@ -19,8 +19,8 @@ def made(*, is_prompt: bool = True, window: int = WINDOW) -> DurableBench:
     return DurableBench(book={Q: policy, T: policy}, store=store, is_prompt=is_prompt)
 
 
-def sends(actor: Actor, id: str, to: str = Q, header: str = "x_dedup_id", **headers: str) -> None:
-    pairs = {"persistent": "true", header: id, **headers}
+def sends(actor: Actor, id: str, to: str = Q, **headers: str) -> None:
+    pairs = {"persistent": "true", "x_dedup_id": id, **headers}
     actor.sends(to, f"m{id}", receipts=[(1, b"r")], **pairs)  # type: ignore[arg-type]
 
 
@@ -102,19 +102,6 @@ def test_an_id_that_an_earlier_version_stored_counts_for_all_users() -> None:
         actor.client.identity = Identity(name)
         sends(actor, "1")
         assert actor.frames()[-1].get("duplicate") == "true"
-
-
-def test_only_a_broker_that_sends_on_gives_an_id_that_is_none_of_the_sender() -> None:
-    core = made()
-    actor = core.actor()
-    duplicates = []
-    for is_forwarder in (False, True, False, True):
-        actor.client.is_forwarder = is_forwarder
-        sends(actor, "7", header="x_trio_stomp_forward")
-        duplicates.append(actor.frames()[-1].get("duplicate"))
-    assert duplicates == [None, None, None, "true"]
-    assert consumed(core) == ["m7"] * 3
-    assert not is_known(core, "7")
 
 
 def test_a_resend_after_a_lost_receipt_is_confirmed_as_stored() -> None:

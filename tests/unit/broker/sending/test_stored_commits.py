@@ -1,7 +1,7 @@
 """A COMMIT of very much that is to survive: written, and seen, in pieces; and as a whole."""
 
 from tests.support.core import run_of, texts
-from tests.support.durable_fakes import DurableBench
+from tests.support.durable_fakes import DurableBench, answered
 from tests.support.stores import numbers as numbers
 from tests.support.stores import postgres as postgres
 from trio_stomp.frames import FrameRun
@@ -15,11 +15,6 @@ TOPIC = "/topic/t"
 
 def puts(*names: str, count: int = MANY) -> list[FrameRun]:
     return [run_of(names[n % len(names)], [f"{n}"], (*KEPT, ("n", f"{n}"))) for n in range(count)]
-
-
-def settles(desk: DurableBench) -> None:
-    while desk.broker.has_more or desk.turns:
-        desk.answers()
 
 
 def written(desk: DurableBench) -> None:
@@ -57,5 +52,5 @@ def test_a_composite_is_seen_at_once_though_the_time_is_up():
     for n in range(60):
         busy.sends("/queue/a,/queue/b", f"{n}", persistent="true", n=f"{n}")
     desk.turn()
-    settles(desk)
+    answered(desk)
     assert taker.bodies() == desk.waiting("/queue/b") == ALL[:60]

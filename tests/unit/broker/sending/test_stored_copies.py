@@ -1,7 +1,7 @@
 """A stored message for very many durable subscriptions: written and seen in pieces, as a whole."""
 
 from tests.support.core import Actor, run_of
-from tests.support.durable_fakes import DurableBench
+from tests.support.durable_fakes import DurableBench, answered
 from trio_stomp.broker import BrokerPolicies, DestinationPolicy
 from trio_stomp.frames import FrameRun
 from trio_stomp.protocol import Subscribed
@@ -15,11 +15,6 @@ KEPT = (("persistent", "true"),)
 AMPLE = BrokerPolicies(max_subscriptions_per_connection=2 * COUNT, max_durables_per_user=2 * COUNT)
 
 
-def settles(desk: DurableBench) -> None:
-    while desk.broker.has_more or desk.turns:
-        desk.answers()
-
-
 def made(
     count: int = COUNT, *, book: dict[str, DestinationPolicy] | None = None, **headers: str
 ) -> tuple[DurableBench, Actor]:
@@ -29,7 +24,7 @@ def made(
     for n in range(count):
         pairs = (("durable-subscription-name", f"d{n}"), *headers.items())
         keeper.does(Subscribed(f"{n}", TOPIC, "client", pairs, None))
-    settles(desk)
+    answered(desk)
     return desk, keeper
 
 
@@ -53,7 +48,7 @@ def due(count: int = COUNT, to: str = TOPIC, **headers: str) -> tuple[DurableBen
     desk.actor().sends("/queue/q")  # it is full
     desk.actor().does(sent("x", to, AMQ_SCHEDULED_DELAY="1000", **headers))
     desk.turn()
-    settles(desk)
+    answered(desk)
     desk.actor().subscribes("/other/>")  # the topic's list of subscribers is out of date
     desk.now += 2
     desk.broker.tick(desk.now)
@@ -62,7 +57,7 @@ def due(count: int = COUNT, to: str = TOPIC, **headers: str) -> tuple[DurableBen
 
 def test_a_scheduled_message_that_is_refused_waits_as_a_whole():
     desk, keeper = due(SOME, f"{TOPIC},/queue/q")
-    settles(desk)
+    answered(desk)
     assert given(keeper) == {}
     assert desk.broker.scheduler.lost == 0
     assert desk.broker.scheduler.waiting == 1
@@ -74,15 +69,15 @@ def test_scheduled_messages_for_many_wait_for_room_one_after_the_other():
     desk.actor().sends("/queue/q", "full")
     desk.actor().sends(f"{TOPIC},/queue/q", "x", "y", persistent="true", AMQ_SCHEDULED_DELAY="1000")
     desk.turn()
-    settles(desk)
+    answered(desk)
     reader = desk.actor()
     desk.now += 2
     for body in ("full", "x", "y"):
         desk.now += 2
         desk.broker.tick(desk.now)
-        settles(desk)
+        answered(desk)
         reader.subscribes("/queue/q", "q")
-        settles(desk)
+        answered(desk)
         assert reader.bodies() == [body]
         reader.unsubscribes("q")
     assert given(keeper) == {f"{n}": ["x", "y"] for n in range(SOME)}

@@ -3,9 +3,9 @@
 import pytest
 
 from tests.support.core import Core, Pairs, Peer, ttl_core
+from tests.support.limits import MAX_TEMPORARY
 from trio_stomp.base import CloseReason
 from trio_stomp.broker import DestinationPolicy
-from trio_stomp.broker.sending import _temporary as temporary_module
 
 REPLY: Pairs = (("reply-to", "/temp-queue/box"),)
 
@@ -174,14 +174,12 @@ def test_a_composite_reply_reaches_whoever_is_still_there(core: Core):
     assert asker.bodies() == other.bodies() == ["answer"]
 
 
-def test_temporary_destinations_of_a_connection_are_bounded(monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr(temporary_module, "MAX_TEMPORARY", 2)
-    core = Core()
+def test_temporary_destinations_of_a_connection_are_bounded(core: Core):
     peer, other = core.peer(), core.peer()
-    for number in (0, 1, 0, 1):
+    for number in (*range(MAX_TEMPORARY), 0, 1):
         peer.sends(f"/temp-queue/{number}", "x")
     assert peer.outbox.closed is None
-    peer.sends("/temp-queue/2", "x")
+    peer.sends(f"/temp-queue/{MAX_TEMPORARY}", "x")
     assert peer.error().get("code") == "too-many-temporary-destinations"
     other.sends("/temp-queue/2", "x")
     assert other.outbox.closed is None
@@ -248,9 +246,15 @@ def test_the_seeds_wildcards_and_names_are_taken_as_they_are():
 
 
 def test_each_public_name_begins_with_its_session_and_ends_unguessably():
-    client = Core().peer().client
-    one, other = temporary_module.unguessable(client), temporary_module.unguessable(client)
-    session, _, secret = one.partition("-")
-    assert session == client.session_id
-    assert len(bytes.fromhex(secret)) * 8 == 96
-    assert one != other
+    core = Core()
+    core.broker = core.make()  # those of a Core can be guessed
+    one, other, responder = (core.peer() for _ in range(3))
+    responder.subscribes("/queue/work")
+    secrets = set[str]()
+    for asker in (one, other):
+        name = request(asker, responder).removeprefix("/reply-queue/").removesuffix(".box")
+        session, _, secret = name.partition("-")
+        assert session == asker.client.session_id
+        assert len(bytes.fromhex(secret)) * 8 == 96
+        secrets.add(secret)
+    assert len(secrets) == 2

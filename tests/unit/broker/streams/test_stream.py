@@ -10,8 +10,9 @@ from trio_stomp.broker import MemoryBudget
 from trio_stomp.broker.delivery import Destination
 from trio_stomp.broker.names import Kind
 from trio_stomp.broker.streams import Stream, StreamRun
-from trio_stomp.broker.streams._stream import MAX_AGED, MIN_DROP
 from trio_stomp.frames import Head
+
+MAX_AGED = MIN_DROP = 16
 
 SIZE = 300 + head_bytes(())
 """The charge of a message of 44 bytes."""
@@ -22,7 +23,7 @@ class Waiter:
 
     reported = 0
 
-    def more(self) -> None:
+    def mark(self, _reader: object) -> None:
         self.reported += 1
 
 

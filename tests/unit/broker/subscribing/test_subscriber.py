@@ -5,7 +5,7 @@ import pytest
 from tests.support.core import Core, numbered, ttl_core
 from trio_stomp.base import CloseReason
 from trio_stomp.broker import BrokerPolicies
-from trio_stomp.broker.names import base36
+from trio_stomp.broker.delivery import base36
 from trio_stomp.broker.queues import Consumer, Queue
 
 

@@ -4,6 +4,7 @@ import pytest
 
 from tests.support.core import AMPLE, Bench, Core, Pairs, Peer, numbered, queue_head, ttl_core
 from tests.support.durable_fakes import DurableBench
+from tests.support.limits import MAX_DURABLES
 from trio_stomp.base import CloseReason
 from trio_stomp.broker import BrokerPolicies, DestinationPolicy, MemoryBudget, PolicyBook
 from trio_stomp.broker.queues import MESSAGE_OVERHEAD_BYTES
@@ -338,6 +339,7 @@ def test_a_policy_may_be_kinder_to_slow_subscribers_than_the_option():
 
 
 def test_durable_subscriptions_are_bounded(monkeypatch: pytest.MonkeyPatch):
+    assert durables_module.MAX_DURABLES == MAX_DURABLES
     monkeypatch.setattr(durables_module, "MAX_DURABLES", 1)
     core = Core()
     one, two = core.peer(client_id="me"), core.peer(client_id="you")

@@ -7,13 +7,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.support.core import AMPLE, Pairs, head_bytes, numbered
-from trio_stomp.broker import (
-    BrokerPolicies,
-    Destination,
-    MemoryBudget,
-    ParkedDestination,
-    Publication,
-)
+from trio_stomp.broker import BrokerPolicies, Destination, MemoryBudget, ParkedDestination
+from trio_stomp.broker.delivery import Publication
 from trio_stomp.broker.names import Kind, compile_pattern, matches
 from trio_stomp.broker.topics import StaleQueue
 from trio_stomp.broker.topics._stale import (
@@ -97,7 +92,7 @@ class Stale:
         if not self.checks:
             return
         queue, limits = self.queue, self.queue.policies
-        held = queue.largest(10**6)
+        held = queue.candidates()
         assert len(held) == queue.destinations()
         assert sum(parked.size for parked in held) == queue.size
         assert sum(parked.bytes for parked in held) == queue.bytes == self.memory.used_bytes
@@ -150,12 +145,6 @@ def test_statistics_count_every_message_once():
     counted = stale.queue.statistics
     assert (counted.parked, counted.dropped, counted.expired, counted.revived) == (3, 1, 2, 1)
     assert (stale.destinations["a"].expired, stale.destinations["b"].dropped) == (2, 1)
-
-
-def test_the_fullest_destinations_are_listed_first(stale: Stale):
-    for name, count in (("a", 2), ("b", 5), ("c", 1), ("d", 3)):
-        stale.park(name, *numbered("m", count))
-    assert [parked.destination.name for parked in stale.queue.largest(3)] == ["b", "d", "a"]
 
 
 # --- limits -----------------------------------------------------------------------------------
@@ -214,7 +203,7 @@ def test_a_run_that_fits_neither_by_count_nor_by_bytes_is_cut_once(overflow: str
 
 
 def stale_bodies(stale: Stale) -> list[str]:
-    (parked,) = stale.queue.largest(1)
+    (parked,) = stale.queue.candidates()
     return [body.decode() for body in parked.first.publication.bodies]
 
 

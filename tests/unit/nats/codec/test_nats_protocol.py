@@ -22,7 +22,8 @@ from trio_stomp.nats.codec import (
     encode_subscribe,
     encode_unsubscribe,
 )
-from trio_stomp.nats.codec._protocol import MAX_LINE_BYTES, MAX_PAYLOAD_BYTES
+
+MAX_LINE_BYTES, MAX_PAYLOAD_BYTES = 64 * 1024, 64 * 1024 * 1024
 
 SAID: Sequence[tuple[bytes, Event | None]] = (
     (b'INFO {"max_payload":5, "name": "a b"}\r\n', Info({"max_payload": 5, "name": "a b"})),

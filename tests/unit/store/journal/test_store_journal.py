@@ -31,11 +31,11 @@ from trio_stomp.store import (
     StoreUnavailable,
     Trim,
     Turn,
-    scan_records,
 )
 from trio_stomp.store.journal._extents import extent_of
 from trio_stomp.store.journal._index import Index
 from trio_stomp.store.journal.format import SEGMENT_HEADER_BYTES
+from trio_stomp.store.tools import scan_records
 
 KIB = bytes(1024)
 

@@ -8,13 +8,12 @@ import pytest
 from trio_stomp.store import Done, JournalOptions, JournalStore, Put, Turn, stored_cost
 from trio_stomp.store.journal import _tally as tally_module
 from trio_stomp.store.journal._id_set import IdSet
-from trio_stomp.store.journal._tally import Tally, stretches
 
 KEY = ("queue:/queue/a", 4)
 ALICE, BOB = b"x-trio-stomp-charged:user alice\n", b"x-trio-stomp-charged:user bob\n"
 
 
-def living(tally: Tally, *ids: int) -> dict[bytes, int]:
+def living(tally: tally_module.Tally, *ids: int) -> dict[bytes, int]:
     live = IdSet()
     for id in ids:
         live.add([id])
@@ -25,7 +24,7 @@ def test_rows_of_one_user_grow_as_long_as_they_are_without_a_gap(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(tally_module, "MAX_ROW_IDS", 4)
-    tally = Tally()
+    tally = tally_module.Tally()
     for first in range(1, 9, 2):
         tally.add(KEY, range(first, first + 2), 20, ALICE)
     assert tally.count == 2
@@ -44,7 +43,7 @@ def test_rows_of_one_user_grow_as_long_as_they_are_without_a_gap(
 
 def test_there_are_not_more_rows_than_memory_for_them(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(tally_module, "MAX_ROWS", 2)
-    tally = Tally()
+    tally = tally_module.Tally()
     for first in (1, 5, 9):
         tally.add(KEY, range(first, first + 1), 10, ALICE)
     assert tally.count == 2
@@ -52,8 +51,12 @@ def test_there_are_not_more_rows_than_memory_for_them(monkeypatch: pytest.Monkey
 
 
 def test_ids_of_copies_are_distinguished() -> None:
-    assert list(stretches(range(3, 6))) == [range(3, 6)]
-    assert list(stretches([3, 4, 7, 9, 10])) == [range(3, 5), range(7, 8), range(9, 11)]
+    assert list(tally_module.stretches(range(3, 6))) == [range(3, 6)]
+    assert list(tally_module.stretches([3, 4, 7, 9, 10])) == [
+        range(3, 5),
+        range(7, 8),
+        range(9, 11),
+    ]
 
 
 def test_copies_of_live_messages_are_charged_as_before(tmp_path: Path) -> None:

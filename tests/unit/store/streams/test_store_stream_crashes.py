@@ -12,6 +12,7 @@ from tests.support.stream_fakes import (
     NAME,
     Crash,
     DiskFake,
+    StreamLog,
     body_at,
     commit,
     disk_error,
@@ -31,7 +32,6 @@ from tests.support.stream_fakes import copy_of as copy_of
 from tests.support.stream_fakes import disk as disk
 from tests.support.stream_fakes import log as log
 from trio_stomp.store import Append, StoreBroken
-from trio_stomp.store.streams._log import StreamLog
 
 
 @define

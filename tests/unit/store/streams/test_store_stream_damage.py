@@ -8,6 +8,7 @@ from _oracle.store_disk import filled
 from tests.support.stream_fakes import (
     DIRECTORY,
     DiskFake,
+    StreamLog,
     body_at,
     commit,
     expected,
@@ -24,8 +25,7 @@ from tests.support.stream_fakes import copy_of as copy_of
 from tests.support.stream_fakes import disk as disk
 from tests.support.stream_fakes import log as log
 from trio_stomp.store.streams import _damage as damage_module
-from trio_stomp.store.streams._format import decode_block, read_block_header, walk
-from trio_stomp.store.streams._log import StreamLog
+from trio_stomp.store.streams import _format
 
 
 def marker_of(path: str) -> bytes:
@@ -34,7 +34,7 @@ def marker_of(path: str) -> bytes:
 
 def records(disk: DiskFake, path: str) -> list[tuple[int, int, range]]:
     """Return the start, end and offsets of each record of a raw file."""
-    found = walk(bytes(disk.files[path].data), marker_of(path))
+    found = _format.walk(bytes(disk.files[path].data), marker_of(path))
     return [(at, end, range(header.first, header.next)) for at, end, header in found if header]
 
 
@@ -157,7 +157,9 @@ def test_a_bit_that_flips_in_a_compressed_file_costs_a_block(disk: DiskFake) -> 
 
 def packed_blocks(data: bytes, marker: bytes) -> Iterator[tuple[int, int, range]]:
     at = 0
-    while (header := read_block_header(data, at, marker)) and decode_block(data[at:], marker):
+    while (header := _format.read_block_header(data, at, marker)) and _format.decode_block(
+        data[at:], marker
+    ):
         yield at, at + header.size, range(header.first, header.next)
         at += header.size
 
@@ -263,11 +265,9 @@ def test_damage_of_several_records_in_a_row_is_one(disk: DiskFake) -> None:
 
 
 def test_a_record_of_another_kind_is_not_read(disk: DiskFake, monkeypatch) -> None:
-    from trio_stomp.store.streams import _format as _stream_format
-
     log = make_log(disk)
     commit(log, 2)
-    monkeypatch.setattr(_stream_format, "_RUN", b"RUN3")
+    monkeypatch.setattr(_format, "_RUN", b"RUN3")
     commit(log, 2)
     monkeypatch.undo()
     assert read_all(open_log(disk)) == expected(2)

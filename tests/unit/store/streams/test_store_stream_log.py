@@ -13,6 +13,7 @@ from tests.support.stream_fakes import (
     HEAD,
     NAME,
     DiskFake,
+    StreamLog,
     by_offset,
     commit,
     expected,
@@ -26,9 +27,9 @@ from tests.support.stream_fakes import (
 from tests.support.stream_fakes import _small_extents as _small_extents
 from tests.support.stream_fakes import disk as disk
 from tests.support.stream_fakes import log as log
-from trio_stomp.store import Append, OsFiles, StoreBroken, StreamState
+from trio_stomp.store import Append, StoreBroken, StreamState
+from trio_stomp.store.disk import OsFiles
 from trio_stomp.store.streams import _format as format_module
-from trio_stomp.store.streams._log import StreamLog
 
 COUNTS = (1, 3, 2, 5, 1, 4, 9, 1, 1, 2, 6, 3, 2, 1)
 

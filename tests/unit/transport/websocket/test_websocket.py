@@ -1,6 +1,8 @@
 """The open WebSocket, against hand-made frames and against wsproto as an independent peer."""
 
+import gc
 import sys
+import weakref
 from collections.abc import Callable, Iterator, Sequence
 from itertools import pairwise
 
@@ -12,7 +14,9 @@ from wsproto.events import BytesMessage, CloseConnection, Message, Ping, Pong, T
 
 from tests.support.hostile import MASK, close_body, ws
 from trio_stomp.transport.websocket import WebSocketClose, WebSocketCodec, frame_message, splice
-from trio_stomp.transport.websocket._websocket_frames import MAX_WHOLE_BYTES, frame_header
+
+MAX_WHOLE_BYTES = 8_191
+"""The largest frame that is not handled in pieces."""
 
 LIMIT = 1 << 20
 EDGES = [0, 1, 125, 126, 127, 8190, 8191, 8192, 65535, 65536]
@@ -65,8 +69,9 @@ def server_events(data: bytes) -> list[object]:
     ],
 )
 def test_header_is_unmasked_and_in_shortest_form(length: int, header: bytes) -> None:
-    assert frame_header(0x81, length) == header
-    assert frame_header(0x82, length) == b"\x82" + header[1:]
+    body = b"x" * length
+    assert frame_message(body, "text") == header + body
+    assert frame_message(body, "binary") == b"\x82" + header[1:] + body
 
 
 @pytest.mark.covers("X05")
@@ -191,6 +196,24 @@ def test_idle_codec_keeps_nothing_of_wsproto() -> None:
     assert codec._connection is not None
     codec.receive_data(large[20:])
     assert codec._connection is None
+
+
+@pytest.mark.parametrize("ends", [False, True])
+def test_what_wsproto_kept_is_freed_without_a_collection(ends: bool) -> None:
+    codec = make_codec()
+    gc.collect()
+    gc.disable()
+    try:
+        codec.receive_data(client_frame(0x01, b"a"))
+        assert codec._connection is not None
+        kept = weakref.ref(codec._connection._proto)
+        if ends:
+            codec.receive_data(client_frame(0x80, b"b"))
+        else:
+            codec.discard()
+        assert kept() is None
+    finally:
+        gc.enable()
 
 
 # --- close codes ------------------------------------------------------------------------------

@@ -28,7 +28,9 @@ from tests.support.hostile import (
 )
 from tests.support.hostile import dial as dial
 from trio_stomp.transport import WebSocketCodec
-from trio_stomp.transport.websocket._websocket_frames import MAX_WHOLE_BYTES
+
+MAX_WHOLE_BYTES = 8_191
+"""The largest frame that is not handled in pieces."""
 
 KOSME = "κόσμε".encode()
 HELLO = "Hello-µ@ßöäüàá-UTF-8!!".encode()

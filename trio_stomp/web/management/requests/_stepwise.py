@@ -32,9 +32,9 @@ LATER_S = 0.005
 """Pause of an operation while the queue or the store is not ready for its next step."""
 
 
-def messages(count: int) -> str:
-    """Return a number of messages as text, such as ``1 message``."""
-    return f"{count} message{'s' * (count != 1)}"
+def messages(operation: InSteps) -> str:
+    """Return how many messages an operation dealt with, such as ``1 message``."""
+    return f"{operation.done} message{'s' * (operation.done != 1)}"
 
 
 @define(eq=False, repr=False, kw_only=True)
@@ -53,7 +53,7 @@ class Stepwise(Generic[T]):
       event: The name of the event; "" if the operation changes nothing.
       max_body_bytes: The maximum size of the body of the request; 0 if it has none.
       place: The destination that the event names.
-      detail: Returns the detail of the event, given the number of items done.
+      detail: Returns the detail of the event.
     """
 
     server: "Server"
@@ -66,7 +66,7 @@ class Stepwise(Generic[T]):
     event: str = ""
     max_body_bytes: int = 0
     place: str = ""
-    detail: Callable[[int], str] = messages
+    detail: Callable[[T], str] = messages
 
     async def run(self, identity: "Identity", send: "Send", body: bytes = b"") -> None:
         """Implement ``WebOperation.run``."""
@@ -123,5 +123,5 @@ class Stepwise(Generic[T]):
     def _end(self, operation: T, user: str, now: float) -> None:
         operation.end(now)
         if self.event and operation.done:
-            detail = self.detail(operation.done)
+            detail = self.detail(operation)
             self.server.broker.note_operation(self.event, self.place, user, detail)

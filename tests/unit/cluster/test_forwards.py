@@ -1,35 +1,29 @@
-"""Messages for other brokers of a cluster: stored with the rest of a transaction, and kept."""
+"""Messages for other partitions: stored with the rest of a transaction, and kept."""
 
 from collections.abc import Iterator
 
 import pytest
 
-from tests.support.core import Actor, counted_turns, run_of
-from tests.support.durable_fakes import DurableBench
+from tests.support.core import Actor, run_of
 from tests.support.owners import ALICE, Q, enters, rules
+from tests.support.part_bench import FarPlacement, PartBench
 from trio_stomp.base import MemoryBudget, ProtocolError
-from trio_stomp.broker import OtherPartitions, Setup, assemble
-from trio_stomp.broker.forwarding import check_none
+from trio_stomp.broker import DestinationPolicy, PolicyBook, check_none
+from trio_stomp.cluster.routing import Placement
 from trio_stomp.store import PlaceState, StoreError
 
 FAR, FARTHER = "/queue/far", "/topic/far"
 STORED = (("persistent", "true"),)
 
 
-def spread(core: DurableBench) -> DurableBench:
-    """Have other brokers have the destinations whose names end in ``far``."""
-    core.broker.forwards.is_elsewhere = lambda name: name.endswith("far")
-    return core
-
-
-def kept(core: DurableBench) -> list[tuple[list[bytes], str]]:
+def kept(core: PartBench) -> list[tuple[list[bytes], str]]:
     """Return the bodies and destinations of what is to be sent on."""
-    return [(list(item.bodies), item.destination) for item in core.broker.forwards.waiting]
+    return [(list(item.bodies), item.destination) for item in core.forwards.waiting]
 
 
-def finished(core: DurableBench) -> None:
+def finished(core: PartBench) -> None:
     """The others have all; nothing is left."""
-    forwards = core.broker.forwards
+    forwards = core.forwards
     for item in list(forwards.waiting):
         forwards.finish(item)
     core.turn()
@@ -38,8 +32,8 @@ def finished(core: DurableBench) -> None:
 
 
 @pytest.fixture
-def core() -> Iterator[DurableBench]:
-    core = spread(DurableBench())
+def core() -> Iterator[PartBench]:
+    core = PartBench()
     yield core
     finished(core)
 
@@ -49,10 +43,10 @@ def commands(actor: Actor) -> list[str]:
 
 
 def test_messages_of_a_transaction_for_others_are_kept_until_these_have_them(
-    core: DurableBench,
+    core: PartBench,
 ) -> None:
     new: list[str] = []
-    core.broker.forwards.on_new = lambda item: new.append(item.head.destination or "")
+    core.forwards.on_new = lambda item: new.append(item.head.destination or "")
     sender, reader = core.actor(), core.reader(Q)
     sender.commits(run_of(FAR, ["a"]), run_of(Q, ["b"]), run_of(FARTHER, ["c"], STORED))
     (receipt,) = sender.frames()
@@ -66,24 +60,24 @@ def test_messages_of_a_transaction_for_others_are_kept_until_these_have_them(
 
 
 def test_they_are_there_after_a_restart() -> None:
-    core = spread(DurableBench())
+    core = PartBench()
     sender = enters(core, ALICE)
     sender.commits(run_of(FAR, ["a", "b"], STORED), run_of(FAR, ["c"]))
     sender.frames()
-    (first, second) = core.broker.forwards.waiting
-    again = spread(core.restarts())
+    (first, second) = core.forwards.waiting
+    again = core.restarts()
     assert kept(again) == [([b"a", b"b"], FAR), ([b"c"], FAR)]
     assert again.memory.kept_bytes > 0
-    for before, after in zip((first, second), again.broker.forwards.waiting, strict=True):
+    for before, after in zip((first, second), again.forwards.waiting, strict=True):
         assert list(before.ids) == list(after.ids)
         assert (before.head.headers, before.owner) == (after.head.headers, after.owner)
     finished(again)
-    assert not again.restarts().broker.forwards.waiting
+    assert not again.restarts().forwards.waiting
 
 
 @pytest.mark.parametrize("works", [True, False])
 def test_they_are_kept_with_the_rest_or_not_at_all(works: bool) -> None:
-    core = spread(DurableBench())
+    core = PartBench()
     reader = core.actor()
     reader.subscribes(Q, ack="client")
     core.actor().sends(Q, "job", persistent="true")
@@ -102,7 +96,7 @@ def test_they_are_kept_with_the_rest_or_not_at_all(works: bool) -> None:
         assert core.reader(Q).bodies() == ["job"]
 
 
-def test_a_composite_reaches_the_queues_of_this_broker_at_once(core: DurableBench) -> None:
+def test_a_composite_reaches_the_queues_of_this_broker_at_once(core: PartBench) -> None:
     """Else a later SEND of the same client to one of them overtakes it."""
     sender, reader = core.actor(), core.reader(Q)
     sender.sends(f"{FAR},{Q},{FARTHER}", "a", "b", receipts=[(2, b"r")])
@@ -114,9 +108,9 @@ def test_a_composite_reaches_the_queues_of_this_broker_at_once(core: DurableBenc
     assert reader.bodies() == ["a", "b", "c", "d"]
 
 
-def test_a_transaction_sends_composites_by_their_public_names(core: DurableBench) -> None:
+def test_a_transaction_sends_composites_by_their_public_names() -> None:
     """ANYCAST makes a queue of a temporary topic, and another broker may have its public name."""
-    core.broker.forwards.is_elsewhere = lambda name: "/reply-topic/" in name
+    core = PartBench(placement=FarPlacement(1, is_far=lambda name: "/reply-topic/" in name))
     sender, reader = core.actor(), core.reader(Q)
     anycast = (("destination-type", "ANYCAST"),)
     sender.commits(run_of(Q, ["a"]), run_of(f"/temp-topic/u,{Q}", ["b"], anycast))
@@ -124,9 +118,10 @@ def test_a_transaction_sends_composites_by_their_public_names(core: DurableBench
     assert reader.bodies() == ["a", "b"]
     ((bodies, name),) = kept(core)
     assert (bodies, name.startswith("/queue/reply-topic/")) == ([b"b"], True)
+    finished(core)
 
 
-def test_of_a_composite_all_is_stored_or_nothing(core: DurableBench) -> None:
+def test_of_a_composite_all_is_stored_or_nothing(core: PartBench) -> None:
     core.is_prompt = False
     sender = core.actor()
     sender.sends(f"{Q},{FAR}", "a", receipts=[(1, b"r")])
@@ -137,13 +132,25 @@ def test_of_a_composite_all_is_stored_or_nothing(core: DurableBench) -> None:
     assert (kept(core), core.waiting(Q)) == ([], [])
 
 
+@pytest.mark.parametrize("overflow", ["reject", "block"])
+def test_of_a_composite_nothing_is_kept_if_a_queue_is_full(overflow: str) -> None:
+    core = PartBench(book={Q: DestinationPolicy(max_messages=1, overflow=overflow)})
+    sender, reader = core.actor(), core.actor()
+    core.actor().sends(Q, "first")
+    sender.sends(f"{FAR},{Q}", "a", receipts=[(1, b"r")])
+    error = sender.error()
+    assert (error.get("code"), error.get("receipt-id")) == ("queue-full", "r")
+    reader.subscribes(Q)
+    assert (kept(core), reader.bodies()) == ([], ["first"])
+    finished(core)
+
+
 def test_a_large_transaction_is_written_in_pieces() -> None:
-    core = spread(DurableBench())
+    core = PartBench()
     sender = core.actor()
     runs = [run_of(FAR, ["a"]), *(run_of(Q, [f"{n}"]) for n in range(200))]
     sender.commits(*runs)
-    while core.broker.has_more:
-        core.turn()
+    core.settles()
     assert commands(sender) == ["RECEIPT"]
     assert kept(core) == [([b"a"], FAR)]
     assert len(core.waiting(Q)) == 200
@@ -158,7 +165,7 @@ def test_a_large_transaction_is_written_in_pieces() -> None:
     ],
 )
 def test_a_commit_with_sends_that_no_partition_accepts_is_refused(
-    core: DurableBench, name: str, code: str
+    core: PartBench, name: str, code: str
 ) -> None:
     sender = core.actor()
     sender.commits(run_of(Q, ["a"]), run_of(name, ["b"]))
@@ -167,8 +174,7 @@ def test_a_commit_with_sends_that_no_partition_accepts_is_refused(
 
 
 def test_without_memory_nothing_is_kept() -> None:
-    core = DurableBench(memory=MemoryBudget(20_000))
-    spread(core)
+    core = PartBench(memory=MemoryBudget(20_000))
     sender = core.actor()
     sender.commits(run_of(Q, ["a"]), run_of(FAR, ["b" * 30_000]))
     assert sender.error().get("code") == "memory-limit"
@@ -181,7 +187,7 @@ def test_without_memory_nothing_is_kept() -> None:
     core.ends()
 
 
-def test_while_the_store_is_away_nothing_is_kept(core: DurableBench) -> None:
+def test_while_the_store_is_away_nothing_is_kept(core: PartBench) -> None:
     core.broker.refuse_durable("no answer", "in doubt", core.now)
     for send in (
         lambda sender: sender.sends(f"{Q},{FAR}", "a"),
@@ -193,16 +199,16 @@ def test_while_the_store_is_away_nothing_is_kept(core: DurableBench) -> None:
     core.log.refusal = ""
 
 
-def test_an_empty_commit_waits_until_others_have_what_its_client_sent(core: DurableBench) -> None:
+def test_an_empty_commit_waits_until_others_have_what_its_client_sent(core: PartBench) -> None:
     sender, other = core.actor(), core.actor()
     sender.commits(run_of(FAR, ["a"]), run_of(FARTHER, ["b"]))
     other.commits(run_of(FAR, ["c"]))
     assert commands(sender) == commands(other) == ["RECEIPT"]
-    first, second, _ = core.broker.forwards.waiting
+    first, second, _ = core.forwards.waiting
     sender.commits(receipt=b"sent")
     for each in (second, first):
         assert commands(sender) == []
-        core.broker.forwards.finish(each)
+        core.forwards.finish(each)
         core.turn()
     (receipt,) = sender.frames()
     assert receipt.get("receipt-id") == "sent"
@@ -210,7 +216,7 @@ def test_an_empty_commit_waits_until_others_have_what_its_client_sent(core: Dura
     assert commands(sender) == ["RECEIPT"]
 
 
-def test_it_is_refused_if_they_do_not_accept_it_for_long(core: DurableBench) -> None:
+def test_it_is_refused_if_they_do_not_accept_it_for_long(core: PartBench) -> None:
     sender = core.actor()
     sender.commits(run_of(FAR, ["a"]))
     assert commands(sender) == ["RECEIPT"]
@@ -223,7 +229,7 @@ def test_it_is_refused_if_they_do_not_accept_it_for_long(core: DurableBench) -> 
     assert f"the partition of {FAR} has not accepted" in (error.get("message") or "")
 
 
-def test_a_client_that_leaves_meanwhile_is_forgotten(core: DurableBench) -> None:
+def test_a_client_that_leaves_meanwhile_is_forgotten(core: PartBench) -> None:
     sender = core.actor()
     sender.subscribes(Q, ack="client")
     core.actor().sends(Q, "job")
@@ -238,17 +244,35 @@ def test_a_client_that_leaves_meanwhile_is_forgotten(core: DurableBench) -> None
     assert len(kept(core)) == 1
 
 
-def test_the_brokers_own_answers_are_sent_on(core: DurableBench) -> None:
+def test_the_brokers_own_answers_are_sent_on(core: PartBench) -> None:
     core.broker.publisher.send_for(run_of(FAR, ["answer"]), None, core.now)
     core.turn()
     ((bodies, name),) = kept(core)
-    (item,) = core.broker.forwards.waiting
+    (item,) = core.forwards.waiting
     assert (bodies, name, item.owner) == ([b"answer"], FAR, None)
-    assert [each.owner for each in spread(core.restarts()).broker.forwards.waiting] == [None]
+    assert [each.owner for each in core.restarts().forwards.waiting] == [None]
+
+
+def test_the_brokers_own_answers_reach_several_partitions_or_none(core: PartBench) -> None:
+    reader = core.reader(Q)
+    asker = core.actor()
+    ask = (("reply-to", f"{Q},{FAR}"),)
+    asker.does(run_of("DIAG/explain", ['{"destination": "/queue/x"}'], ask, [(1, b"r")]))
+    core.turn()
+    ((body, name),) = kept(core)
+    assert (reader.bodies(), name) == ([body[0].decode()], FAR)
+    core.is_prompt = False
+    core.broker.publisher.send_for(run_of(f"{Q},{FARTHER}", ["b"]), None, core.now)
+    core.turn()
+    assert (reader.bodies(), len(kept(core))) == ([], 1)
+    core.is_prompt = True
+    core.answers()
+    core.turn()
+    assert (reader.bodies(), kept(core)[1:]) == (["b"], [([b"b"], FARTHER)])
 
 
 def test_the_coordinator_checks_the_right_to_send_but_not_to_create() -> None:
-    core = spread(DurableBench(rules=rules("alice")))
+    core = PartBench(rules=rules("alice"))
     alice = enters(core, ALICE)
     alice.commits(run_of(FAR, ["a"]))
     assert commands(alice) == ["RECEIPT"]
@@ -259,7 +283,7 @@ def test_the_coordinator_checks_the_right_to_send_but_not_to_create() -> None:
     assert len(kept(core)) == 1
 
 
-def test_schedules_of_messages_for_others_are_theirs(core: DurableBench) -> None:
+def test_schedules_of_messages_for_others_are_theirs(core: PartBench) -> None:
     sender = core.actor()
     later = (("AMQ_SCHEDULED_DELAY", "5000"),)
     sender.commits(run_of(FAR, ["a"], later), run_of(Q, ["b"], later))
@@ -270,24 +294,41 @@ def test_schedules_of_messages_for_others_are_theirs(core: DurableBench) -> None
     assert core.reader(Q).bodies() == ["b"]
 
 
-def test_each_broker_schedules_its_part_of_a_composite(core: DurableBench) -> None:
+def test_each_broker_schedules_its_part_of_a_composite(core: PartBench) -> None:
     sender = core.actor()
     sender.sends(f"{Q},{FAR}", "a", AMQ_SCHEDULED_DELAY="5000")
     core.turn()
     ((item, name),) = kept(core)
-    (forward,) = core.broker.forwards.waiting
+    (forward,) = core.forwards.waiting
     assert (item, name) == ([b"a"], FAR)
     assert ("AMQ_SCHEDULED_DELAY", "5000") in forward.head.headers
     core.passes(6)
     assert core.reader(Q).bodies() == ["a"]
 
 
-def test_the_end_of_schedules_stays_here(core: DurableBench) -> None:
-    core.broker.forwards.is_elsewhere = lambda name: True
+def test_the_end_of_schedules_stays_here() -> None:
+    core = PartBench(placement=FarPlacement(1, is_far=lambda _: True))
     sender = core.actor()
     sender.sends("ActiveMQ.Scheduler.Management", "", AMQ_SCHEDULER_ACTION="REMOVEALL")
     assert commands(sender) == []
     assert kept(core) == []
+
+
+def test_only_a_partition_that_sends_on_gives_an_id_that_is_none_of_the_sender() -> None:
+    core = PartBench()
+    actor = core.actor()
+
+    def is_duplicate(**headers: str) -> bool:
+        actor.sends(Q, "a", receipts=[(1, b"r")], persistent="true", **headers)  # type: ignore[arg-type]
+        return actor.frames()[-1].get("duplicate") == "true"
+
+    found = []
+    for is_forwarder in (False, True, False, True):
+        actor.client.is_forwarder = is_forwarder
+        found.append(is_duplicate(x_trio_stomp_forward="7"))
+    assert found == [False, False, False, True]
+    assert core.reader(Q).bodies() == ["a"] * 3
+    assert not is_duplicate(x_dedup_id="7")
 
 
 def test_a_broker_without_partitions_refuses_messages_for_others() -> None:
@@ -296,30 +337,51 @@ def test_a_broker_without_partitions_refuses_messages_for_others() -> None:
         check_none({("forwards:", 4): PlaceState(2, 3, 1)})
 
 
-def test_a_broker_tells_what_others_have(core: DurableBench) -> None:
-    spread(core)
+def test_a_broker_tells_what_others_have(core: PartBench) -> None:
     assert core.broker.lacks(FAR)
     assert not core.broker.lacks(Q)
-    assert core.broker.counts(FAR)
-    others = OtherPartitions(
-        "7_", lambda _: False, lambda names, _headers, _grammar, _book: FAR in names
-    )
-    setup = Setup(
-        policies=core.policies,
-        memory=core.memory,
-        server=core.server,
-        turns=counted_turns(),
-        boot="b",
-        partition=others,
-    )
-    broker = assemble(setup)
-    assert not broker.counts([Q, FAR])
-    assert broker.counts([Q])
-    assert broker.publisher.temporary.begin_name(core.actor().client).startswith("7_")
+
+
+def test_the_first_partition_with_a_subscription_counts_it() -> None:
+    cores = [PartBench(placement=Placement(3), number=number) for number in range(3)]
+    only = next(name for n in range(99) if Placement(3).of(name := f"/topic/{n}") == 1)
+    assert [core.broker.counts(["/topic/*"]) for core in cores] == [True, False, False]
+    assert [core.broker.counts([only]) for core in cores] == [False, True, False]
+
+
+def test_new_policies_change_which_partition_counts_a_subscription() -> None:
+    placement = Placement(3)
+    core = PartBench(placement=placement, number=1)
+    dead = next(name for n in range(99) if placement.of(name := f"/queue/d{n}") == 1)
+    assert core.broker.counts([dead])
+    policy = DestinationPolicy(dead_letter=dead)  # so that each partition may have dead letters
+    core.broker.use_policies(PolicyBook((("/queue/jobs", policy),)))
+    assert not core.broker.counts([dead])
+
+
+def test_names_that_a_partition_makes_begin_with_its_number() -> None:
+    core = PartBench(placement=Placement(3), number=2)
+    assert core.broker.publisher.temporary.begin_name(core.actor().client).startswith("2_")
+    assert core.broker.publisher.fan_out.names.boot.startswith("2_")
+
+
+def test_a_send_to_several_partitions_follows_stored_ones_of_its_sender() -> None:
+    core = PartBench(is_prompt=False)
+    sender, reader = core.actor(), core.reader(Q)
+    sender.sends(Q, "a", persistent="true")
+    sender.does(run_of(f"{Q},{FAR}", ["b"], STORED))
+    sender.sends(Q, "c")
+    sender.does(run_of(f"{FAR},{Q}", ["d"], receipts=[(1, b"d")]))
+    for _ in range(6):
+        core.turn()
+        core.answers()
+    assert reader.bodies() == ["a", "b", "c", "d"]
+    assert kept(core) == [([b"b"], FAR), ([b"d"], FAR)]
+    assert commands(sender) == ["RECEIPT"]
 
 
 def test_a_send_to_several_brokers_waits_for_the_senders_earlier_messages() -> None:
-    core = spread(DurableBench(is_prompt=False))
+    core = PartBench(is_prompt=False)
     sender, other = core.actor(), core.actor()
     sender.sends(Q, "a", persistent="true")
     sender.does(run_of(f"{Q},{FAR}", ["b"], STORED, [(1, b"both")]))
