@@ -4,8 +4,8 @@ import pytest
 
 from tests.support.core import Actor, numbered, texts
 from tests.support.durable_fakes import DurableBench
-from trio_stomp.broker import BrokerPolicies, DestinationPolicy
-from trio_stomp.store import Keep, MemoryStore, Put, Record, Turn
+from trio_stomp.broker import BrokerPolicies, DestinationPolicy, check_none
+from trio_stomp.store import Keep, MemoryStore, PlaceState, Put, Record, StoreError, Turn
 
 Q = "/queue/q"
 DURABLE = {"durable_subscription_name": "d"}
@@ -217,3 +217,9 @@ def test_ids_are_never_given_twice(core: DurableBench) -> None:
     stores(core.actor(), "a", "b")
     first = core.log.next_id
     assert core.restarts().log.next_id == first == 3
+
+
+def test_messages_for_others_are_not_left_where_nobody_sends_them_on() -> None:
+    check_none({("queue:/queue/a", 4): PlaceState(3, 3, 1)})
+    with pytest.raises(StoreError, match="2 messages of transactions for other partitions"):
+        check_none({("forwards:", 4): PlaceState(2, 3, 1)})

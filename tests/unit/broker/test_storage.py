@@ -304,6 +304,9 @@ def test_a_shared_subscription_that_was_ended_stores_nothing_more() -> None:
     one, other, sender = core.actor(), core.actor(), core.actor()
     durable = {"durable_subscription_name": "d"}
     one.subscribes("/topic/t", ack="client", **durable)
+    other.subscribes("/topic/t", ack="client", **durable)
+    core.turn()
+    other.unsubscribes(headers=(("durable-subscription-name", "d"),))
     core.turn()
     other.subscribes("/topic/t", ack="client", selector="color = 'red'", **durable)
     core.turn()

@@ -459,3 +459,13 @@ def test_a_time_beyond_the_calendar_is_never() -> None:
     assert wall.expiry_ms(float("inf")) == 0
     assert wall.expiry_ms(2**63 / 1000) == 0
     assert wall.expiry_ms(5.0) == 1_700_000_005_000
+
+
+def test_a_last_value_expires_by_the_wall_clock(core: WallBench) -> None:
+    sends(core.actor(), "old", to="/topic/t", expires=core.day_ms(60), retain="set")
+    core.turn()
+    core.sets(-HOUR)
+    core.passes(61)
+    assert list(core.broker.last_values.owners) == ["/topic/t"]
+    core.passes(HOUR)
+    assert not core.broker.last_values.owners

@@ -8,9 +8,8 @@ from tests.support.core import Actor, run_of
 from tests.support.owners import ALICE, Q, enters, rules
 from tests.support.part_bench import FarPlacement, PartBench
 from trio_stomp.base import MemoryBudget, ProtocolError
-from trio_stomp.broker import DestinationPolicy, PolicyBook, check_none
+from trio_stomp.broker import DestinationPolicy, PolicyBook
 from trio_stomp.cluster.routing import Placement
-from trio_stomp.store import PlaceState, StoreError
 
 FAR, FARTHER = "/queue/far", "/topic/far"
 STORED = (("persistent", "true"),)
@@ -329,12 +328,6 @@ def test_only_a_partition_that_sends_on_gives_an_id_that_is_none_of_the_sender()
     assert found == [False, False, False, True]
     assert core.reader(Q).bodies() == ["a"] * 3
     assert not is_duplicate(x_dedup_id="7")
-
-
-def test_a_broker_without_partitions_refuses_messages_for_others() -> None:
-    check_none({("queue:/queue/a", 4): PlaceState(3, 3, 1)})
-    with pytest.raises(StoreError, match="has 2 messages of transactions for other partitions"):
-        check_none({("forwards:", 4): PlaceState(2, 3, 1)})
 
 
 def test_a_broker_tells_what_others_have(core: PartBench) -> None:

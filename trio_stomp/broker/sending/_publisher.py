@@ -125,8 +125,7 @@ class Publisher:
         client, bodies = context.client, run.bodies
         head, plan = self.plan(client, run.head, context.quota)
         if plan.later is not None:
-            if client is not None:
-                self.check_questions(plan, bodies)
+            self.check_questions(plan, bodies)
             return len(bodies), self.later.take(context, head, plan, bodies) | plan.told
         if len(plan.names) != 1:
             return self._send_composite(context, head, plan, bodies)

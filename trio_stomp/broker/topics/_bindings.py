@@ -29,6 +29,7 @@ from trio_stomp.broker.queues import (
     AGAIN_S,
     Acknowledger,
     Consumer,
+    DeadLetterReason,
     Message,
     Queue,
     QueueBook,
@@ -37,6 +38,7 @@ from trio_stomp.broker.queues import (
 )
 from trio_stomp.broker.routing import (
     BINDING_BYTES,
+    DEAD_LETTER,
     Destinations,
     FanOut,
     beyond_quota,
@@ -193,10 +195,21 @@ class Bindings:
         numbers = count(first) if first else repeat(0)
         return sum(map(partial(self._put_or_drop, binding, origin), bodies, numbers))
 
-    def _put(self, binding: Binding, origin: Publication, bodies: list[bytes], first: int) -> bool:
-        """Queue messages if there is room for all of them. Return whether there was."""
+    def _put(
+        self,
+        binding: Binding,
+        origin: Publication,
+        bodies: list[bytes],
+        first: int,
+        *,
+        is_bare: bool = False,
+    ) -> bool:
+        """Queue messages if there is room for all of them. Return whether there was.
+
+        ``is_bare``: beyond the policy's limits, too.
+        """
         queue, size = binding.queue, sum(map(len, bodies))
-        if not self._fits(binding, len(bodies), size):
+        if not (is_bare or self._fits(binding, len(bodies), size)):
             return False
         storage = self.queues.storage
         if not first and storage and storage.lacks_room(queue, origin, len(bodies), size):
@@ -226,8 +239,8 @@ class Bindings:
     def make_room(self, queue: Queue, count: int, size: int, _now: float) -> None:
         """Drop old messages, by policy, for stored ones that enter a durable subscription."""
         drops = self._policy_of(queue) == DROP_OLDEST
-        while drops and not queue.fits_now(count, size) and queue.drop_oldest():
-            self._count_drop(queue.destination)
+        while drops and not queue.fits_now(count, size) and self._drop_oldest(queue):
+            pass
 
     def _could_take(self, binding: Binding, size: int) -> bool:
         """Return whether a body of ``size`` bytes would fit into a binding's queue if empty."""
@@ -247,13 +260,29 @@ class Bindings:
         while True:
             if self._put(binding, origin, [body], number):
                 return True
-            self._count_drop(queue.destination)
             helps = policy == DROP_OLDEST and not self._never_fits(binding, origin.head, len(body))
-            if helps and queue.drop_oldest():
+            # The oldest may be held, or in the store: they leave when they are back.
+            is_bare = helps and not queue.waiting.next(1)
+            if is_bare and self._put(binding, origin, [body], number, is_bare=True):
+                return True
+            if helps and self._drop_oldest(queue):
                 continue
+            self._count_drop(queue.destination)
             if policy == DISCONNECT and queue.consumers:
                 self._disconnect(queue.consumers[0].subscription, queue)
             return False
+
+    def _drop_oldest(self, queue: Queue) -> bool:
+        """Drop the oldest message, or dead-letter it. False = there is none, or after a bug."""
+        if queue.policy.overflow == DEAD_LETTER:
+            now, reason = self.queues.turns.now, DeadLetterReason.OVERFLOW
+            return queue.drop_oldest(
+                lambda message: self.queues.dead_letter(queue, message, reason, now)
+            )
+        is_gone = queue.drop_oldest()
+        if is_gone:
+            self._count_drop(queue.destination)
+        return is_gone
 
     def _count_drop(self, destination: Destination) -> None:
         self.dropped += 1

@@ -225,10 +225,8 @@ class LastValues:
             else:
                 self._watch_expiry(destination, value, keeper)  # the clock was set
 
-        if value.end is not None:
-            keeper.alarm = self.timers.call_by_day(value.end.day_ms / 1000, look)
-        elif value.expires_at != NEVER:
-            keeper.alarm = self.timers.call_at(value.expires_at, look)
+        if value.ends_at != NEVER:
+            keeper.alarm = self.timers.call_at(value.ends_at, look)
 
     def _release(self, destination: Destination) -> None:
         """Release the memory of a destination's last value."""

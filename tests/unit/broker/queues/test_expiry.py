@@ -191,6 +191,40 @@ def test_a_full_durable_subscription_keeps_the_newest_by_its_topics_policy() -> 
     assert back.bodies() == ["b", "c"]
 
 
+def test_a_full_durable_subscription_takes_what_comes_while_its_client_holds_all() -> None:
+    core = Core(book={T: DestinationPolicy(max_messages=2, overflow="drop-oldest")})
+    reader = core.peer()
+    reader.subscribes(T, headers=(("durable-subscription-name", "d"),), ack="client-individual")
+    core.peer().sends(T, "a", "b")
+    core.peer().sends(T, "c")
+    assert reader.bodies() == ["a", "b", "c"]
+
+
+def test_a_durable_subscription_that_is_full_in_the_store_takes_what_comes() -> None:
+    desk = DurableBench(book={T: DestinationPolicy(max_messages=2, overflow="drop-oldest")})
+    durable = {"durable_subscription_name": "d"}
+    desk.actor().subscribes(T, **durable)
+    desk.turn()
+    desk = desk.restarts()
+    desk.actor().sends(T, "a", "b", persistent="true")
+    desk.turn()
+    desk = desk.restarts()
+    desk.actor().sends(T, "c", persistent="true")
+    desk.turn()
+    assert desk.reader(T, **durable).bodies() == ["b", "c"]
+
+
+def test_a_full_durable_subscription_makes_dead_letters_by_its_topics_policy() -> None:
+    core = Core(book={T: DestinationPolicy(max_messages=2, overflow="dead-letter")})
+    reader = core.peer()
+    reader.subscribes(T, headers=(("durable-subscription-name", "d"),), ack="client")
+    reader.is_gone()
+    core.peer().sends(T, *"abc")
+    core.turn()
+    assert [core.waiting(queue.name) for queue in core.broker.queues] == [["a"]]
+    assert core.broker.bindings.dropped == 0
+
+
 def test_a_transaction_that_an_empty_queue_does_not_take_says_so() -> None:
     desk = bench(max_messages=1)
     actor = desk.actor()

@@ -189,3 +189,13 @@ def test_a_lower_limit_of_schedules_refuses_no_transaction_without_them() -> Non
     later = (("AMQ_SCHEDULED_DELAY", "5000"),)
     alice.commits(run_of("/topic/t", ["later"], later))
     assert alice.error().get("code") == "too-many-schedules"
+
+
+def test_one_broker_has_all_destinations() -> None:
+    assert not DurableBench().broker.lacks("/queue/x")
+
+
+def test_a_transaction_without_actions_is_committed() -> None:
+    actor = DurableBench().actor()
+    actor.commits()
+    assert [frame.command for frame in actor.frames()] == ["RECEIPT"]

@@ -173,6 +173,7 @@ def actions_of(*more: Action) -> list[Action]:
 @example(
     [ACK, ([LOG, OUT], {"x-dedup-id": "1"}), ([LAST], {"persistent": "true"})], "write", 5, True
 )
+@example([([LOG], {"persistent": "true"}), ACK, ([OUT], {"persistent": "true"})], "write", 2, False)
 @given(
     st.lists(SENDS, min_size=1, max_size=5).map(lambda sends: [*sends[:1], ACK, *sends[1:]]),
     st.sampled_from(STEPS),
