@@ -104,7 +104,7 @@ async def test_a_function_that_is_missing_is_switched_off_and_logged_once(
 
 FAULTS = """
 import resource
-from trio_stomp.cli.process._allocator import Allocator
+from trio_stomp.cli.process import Allocator
 
 def faults():
     before = resource.getrusage(resource.RUSAGE_SELF).ru_minflt

@@ -11,8 +11,8 @@ from trio.testing import wait_all_tasks_blocked
 from tests.support.core import OutboxFake
 from trio_stomp.base import CloseReason, Identity
 from trio_stomp.broker import Client
+from trio_stomp.cluster.routing import LocalLink
 from trio_stomp.cluster.routing._encoder import Routed
-from trio_stomp.cluster.routing._local import LocalLink
 from trio_stomp.frames import FrameRun, Head
 from trio_stomp.protocol import (
     NO_HEARTBEATS,
