@@ -46,13 +46,13 @@ def section(each: Endpoint) -> list[str]:
     lines = [
         f"### {each.method} {each.name}",
         "",
-        f"{each.summary}{also} Required right: {each.needs}.",
+        f"{each.summary}{also} {each.note.replace(chr(10), ' ')}Required right: {each.needs}.",
     ]
     if each.parameters:
         lines += ["", "| parameter | meaning |", "|---|---|"]
     for one in each.parameters:
         schema = one.schema()
-        notes = [one.help]
+        notes = [one.meaning]
         if one.is_required:
             notes.append("required")
         if one.most_times > 1:

@@ -68,7 +68,7 @@ ROOMS = {
         "commands._top",
     ),
     "nats": ("codec", ""),
-    "web": ("", "management.requests", "management"),
+    "web": ("declared", "", "management.requests", "management"),
     "spark": (
         "_frames",
         "_address",

@@ -22,6 +22,7 @@ from tests.support.stream_server import StreamServer, event
 
 _spark.require("pyspark", "deltalake")
 
+from tests.support.commands import parser_of  # noqa: E402
 from tests.support.lake import offsets  # noqa: E402
 from trio_stomp.cli import main  # noqa: E402
 from trio_stomp.cli.commands import _spark as _spark_command  # noqa: E402
@@ -55,11 +56,8 @@ def drain(
     def run(*options: str) -> list[dict[str, Any]]:
         words = ["once", "--url", server.url, "--root", str(tmp_path), "--retry-s", "5", *options]
         capsys.readouterr()
-        follow(
-            spark,
-            _spark_command.sidecar_of(_spark_command.make_parser().parse_args(words)),
-            Event(),
-        )
+        given = parser_of("spark").parse_args(words)
+        follow(spark, _spark_command.sidecar_of(given), Event())
         return [json.loads(line) for line in capsys.readouterr().out.splitlines()]
 
     return run
@@ -262,7 +260,7 @@ def test_an_error_of_spark_s_own_is_a_line_and_debug_prints_its_trace(
     def fail(_: object) -> None:
         raise ValueError("[PATH_NOT_FOUND] no such path\n\nJVM stacktrace:\n\tat org.apache.spark")
 
-    monkeypatch.setattr(_spark_command, "RUN", {"report": fail})
+    monkeypatch.setattr(_spark_command, "act", fail)
     assert main(["spark", "report"]) == 1
     expected = "trio-stomp spark: error: [PATH_NOT_FOUND] no such path; --debug prints the trace\n"
     assert capsys.readouterr().err == expected

@@ -1,6 +1,6 @@
 """The commands of the program, their parsers, and the exit codes that docs/use/cli.md tells."""
 
-from trio_stomp.cli._main import ALIASES, names, parser_of
+from trio_stomp.cli._main import ALIASES, names, parser_of, run_command
 
 __all__ = [
     "ALIASES",
@@ -12,6 +12,7 @@ __all__ = [
     "WELL",
     "names",
     "parser_of",
+    "run_command",
 ]
 
 WELL, CANNOT, BAD_OPTION, UNWRITTEN = 0, 1, 2, 74

@@ -33,7 +33,7 @@ from tests.support.management import (
 from tests.support.served import Served, served_with
 from trio_stomp.broker import DestinationPolicy
 from trio_stomp.server import Send
-from trio_stomp.web.management._settings import Reload
+from trio_stomp.web.management._overview import Reload
 
 MIB = 1024 * 1024
 HOSTILE = (

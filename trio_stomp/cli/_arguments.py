@@ -4,15 +4,15 @@ import argparse
 import os
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import partial
-from itertools import groupby
-from typing import NoReturn
+from typing import Any
 
 from attrs import field, frozen
 
 from trio_stomp._version import __version__
 from trio_stomp.base import OptionError
-from trio_stomp.cli._tool import Helper
-from trio_stomp.cli.aliases import Storage, add_flags, read_flags
+from trio_stomp.cli._command import Argument, Command, Helper
+from trio_stomp.cli._tool import PROGRAM
+from trio_stomp.cli.aliases import FLAGS, Storage, read_flags
 from trio_stomp.config import (
     COMMAND_LINE,
     CONFIG_VARIABLE,
@@ -27,7 +27,6 @@ from trio_stomp.config import (
     options,
 )
 
-PROGRAM = "trio-stomp"
 OTHER_FLAGS = ("--config", "--policies", "--log-level", "--debug", "--version", "--help")
 
 # Short flags of stompserver, and names of stompica.
@@ -60,6 +59,10 @@ TITLES = {
 }
 
 UNITS = {"_bytes": "BYTES", "_ms": "MS", "_s": "SECONDS", "host": "HOST", "port": "PORT"}
+
+OF_STOMPSERVER = (
+    "stompserver's flags\nstorage, in stompserver's words; the options above override these"
+)
 
 DESCRIPTION = """\
 A STOMP 1.0, 1.1 and 1.2 message broker. TCP and WebSocket clients share one port;
@@ -103,13 +106,6 @@ class Arguments:
     new_directory: str = ""
     configuration: Configuration = field(factory=Configuration, eq=False, repr=False)
     reload: Callable[[], Settings] = field(default=Settings, eq=False, repr=False)
-
-
-class _Parser(Helper):
-    """A parser that raises errors of one line, without the usage."""
-
-    def error(self, message: str) -> NoReturn:
-        raise OptionError(message)
 
 
 def parse(argv: Sequence[str], environ: Mapping[str, str] | None = None) -> Arguments:
@@ -163,62 +159,54 @@ def _options(given: argparse.Namespace) -> Iterator[tuple[str, Given]]:
 
 def make_parser() -> argparse.ArgumentParser:
     """Return the parser, with one argument group for each group of options."""
-    parser = _Parser(
-        prog=PROGRAM,
-        usage=f"{PROGRAM} [options] [name=value ...]",
-        description=DESCRIPTION,
-        epilog=EPILOG,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-        allow_abbrev=False,
-    )
-    parser.add_argument("--version", action="version", version=f"{PROGRAM} {__version__}")
-    parser.add_argument(
-        "-C",
-        "--config",
-        metavar="FILE",
-        default=None,
-        help="TOML file of settings, and *.toml of conf.d beside it; or a directory of such files;"
-        f" by default what {CONFIG_VARIABLE} names (docs/operate/configuration.md)",
-    )
-    parser.add_argument(
-        "-d",
-        "--debug",
-        dest="log_level",
-        action="store_const",
-        const="debug",
-        default=argparse.SUPPRESS,
-        help="the same as --log-level debug",
-    )
-    parser.add_argument(
-        "--policies",
-        metavar="FILE",
-        default="",
-        help="TOML file of policies by destination (docs/use/queues.md)",
-    )
-    for group, members in groupby(options(), key=lambda spec: spec.group):
-        section = parser.add_argument_group(TITLES.get(group, group))
-        for spec in members:
-            _add(section, spec)
-    add_flags(parser)
-    return parser
-
-
-def _add(section: argparse._ArgumentGroup, spec: OptionSpec) -> None:
-    """Add an option. If it is not given, it is absent from the namespace and keeps its default."""
-    flags = (*ALIASES.get(spec.name, ()), spec.flag)
-    help = f"{spec.help} (default: {_shown(spec.default)})".replace("%", "%%")
-    if spec.type is bool:
-        section.add_argument(
-            *flags,
-            dest=spec.name,
-            action=argparse.BooleanOptionalAction,
+    own = (
+        Argument("--version", action="version", version=f"{PROGRAM} {__version__}"),
+        Argument(
+            "-C --config FILE",
+            "TOML file of settings, and *.toml of conf.d beside it; or a directory of such files;"
+            f" by default what {CONFIG_VARIABLE} names (docs/operate/configuration.md)",
+        ),
+        Argument(
+            "-d --debug",
+            "the same as --log-level debug",
             default=argparse.SUPPRESS,
-            help=help,
-        )
-    else:
-        section.add_argument(
-            *flags, dest=spec.name, metavar=_metavar(spec), default=argparse.SUPPRESS, help=help
-        )
+            dest="log_level",
+            action="store_const",
+            const="debug",
+        ),
+        Argument(
+            "--policies FILE",
+            "TOML file of policies by destination (docs/use/queues.md)",
+            default="",
+        ),
+    )
+    flags = (
+        Argument(usage, text, default=argparse.SUPPRESS, section=OF_STOMPSERVER)
+        for usage, text in FLAGS
+    )
+    command = Command(
+        arguments=(*own, *map(_argument, options()), *flags),
+        text=DESCRIPTION,
+        epilog=EPILOG,
+        parser=Helper,
+        usage=f"{PROGRAM} [options] [name=value ...]",
+    )
+    return command.make_parser()
+
+
+def _argument(spec: OptionSpec) -> Argument:
+    """Return an option. If it is not given, it is absent from the namespace."""
+    flags = " ".join([*ALIASES.get(spec.name, ()), spec.flag])
+    is_switch = spec.type is bool
+    more: dict[str, Any] = {"action": argparse.BooleanOptionalAction} if is_switch else {}
+    return Argument(
+        flags if is_switch else f"{flags} {_metavar(spec)}",
+        f"{spec.help} (default: {_shown(spec.default)})".replace("%", "%%"),
+        default=argparse.SUPPRESS,
+        section=TITLES.get(spec.group, spec.group),
+        dest=spec.name,
+        **more,
+    )
 
 
 def _metavar(spec: OptionSpec) -> str:

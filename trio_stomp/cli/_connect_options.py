@@ -14,6 +14,7 @@ from urllib.parse import urlsplit
 from attrs import field, frozen
 
 from trio_stomp.base import READ, WRITE, OptionError, exposed
+from trio_stomp.cli._command import Argument
 from trio_stomp.cli._tool import near, say
 
 if TYPE_CHECKING:
@@ -95,70 +96,54 @@ class Access:
     token: str = field(default="", repr=False)
 
 
-def add_url(parser: argparse.ArgumentParser) -> None:
-    """Add the options for the broker's URL and the check of its certificate."""
-    section = parser.add_argument_group("the broker")
-    section.add_argument(
-        "--url",
-        metavar="URL",
-        help=f"URL of the broker: stomp, stomps, ws, wss, http or https (default: {URL_VARIABLE}, "
-        f"or {DEFAULT_URL})",
-    )
-    section.add_argument(
-        "--ca-file",
-        metavar="FILE",
-        default="",
-        help=f"PEM file of trusted certificate authorities (default: {CA_FILE_VARIABLE}, or the "
-        "system's)",
-    )
-    section.add_argument(
+THE_BROKER, LOGIN = "the broker", "login"
+CA_FILE_HELP = (
+    f"PEM file of trusted certificate authorities (default: {CA_FILE_VARIABLE}, or the system's)"
+)
+ACCESS = (
+    Argument(
+        "--url URL",
+        "URL of the broker: stomp, stomps, ws, wss, http or https "
+        f"(default: {URL_VARIABLE}, or {DEFAULT_URL})",
+        section=THE_BROKER,
+    ),
+    Argument("--ca-file FILE", CA_FILE_HELP, default="", section=THE_BROKER),
+    Argument(
         "--insecure-tls",
-        action="store_true",
-        help="accept any certificate: an impostor could read and change everything",
-    )
-
-
-def add_access(parser: argparse.ArgumentParser) -> None:
-    """Add the options of ``add_url`` and those for the login."""
-    add_url(parser)
-    section = parser.add_argument_group("login")
-    section.add_argument(
-        "--login",
-        metavar="USER",
-        default="",
-        help=f"user name (default: {LOGIN_VARIABLE}, or none); the passcode is taken from "
+        "accept any certificate: an impostor could read and change everything",
+        section=THE_BROKER,
+    ),
+    Argument(
+        "--login USER",
+        f"user name (default: {LOGIN_VARIABLE}, or none); the passcode is taken from "
         f"--passcode-file, {PASSCODE_VARIABLE}, or asked for",
-    )
-    section.add_argument(
-        "--passcode-file", metavar="FILE", default="", help="file with the passcode"
-    )
-    section.add_argument(
-        "--token-file", metavar="FILE", default="", help="a bearer token (JWT), instead of --login"
-    )
-
-
-def add_source(parser: argparse.ArgumentParser) -> None:
-    """Add the options of a tool that reads a stream again and again, without a prompt."""
-    add = parser.add_argument
-    url = os.environ.get(URL_VARIABLE) or DEFAULT_URL
-    add(
-        "--url",
-        default=url,
-        help=f"stomp or stomps URL (default: {URL_VARIABLE}, or {DEFAULT_URL})",
-    )
-    add(
-        "--ca-file",
-        # Only with TLS: the variable may be set for all brokers of a machine.
-        default=os.environ.get(CA_FILE_VARIABLE, ""),
-        help=f"PEM file of trusted certificate authorities (default: {CA_FILE_VARIABLE}, or the "
-        "system's)",
-    )
-    add(
-        "--credentials-file",
         default="",
-        help="file with a line each for login and passcode (default: "
-        f"{LOGIN_VARIABLE} and {PASSCODE_VARIABLE})",
-    )
+        section=LOGIN,
+    ),
+    Argument("--passcode-file FILE", "file with the passcode", default="", section=LOGIN),
+    Argument(
+        "--token-file FILE", "a bearer token (JWT), instead of --login", default="", section=LOGIN
+    ),
+)
+"""How a tool reaches a broker, and logs in."""
+SOURCE = (
+    Argument("--url URL", f"stomp or stomps URL (default: {URL_VARIABLE}, or {DEFAULT_URL})"),
+    Argument("--ca-file CA_FILE", CA_FILE_HELP, default=""),
+    Argument(
+        "--credentials-file CREDENTIALS_FILE",
+        "file with a line each for login and passcode "
+        f"(default: {LOGIN_VARIABLE} and {PASSCODE_VARIABLE})",
+        default="",
+    ),
+)
+"""The same of a tool that reads a stream again and again, without a prompt."""
+
+
+def complete_source(given: argparse.Namespace) -> None:
+    """Set the options of ``SOURCE`` that the command line leaves to variables."""
+    given.url = given.url or os.environ.get(URL_VARIABLE) or DEFAULT_URL
+    # Used only with TLS: the variable may be set for all brokers of a machine.
+    given.ca_file = given.ca_file or os.environ.get(CA_FILE_VARIABLE, "")
 
 
 def read_address(given: argparse.Namespace) -> Address:
@@ -294,17 +279,31 @@ def ask_passcode(user: str) -> str:
     others = f"set {PASSCODE_VARIABLE} or use --passcode-file"
     if not sys.stdin.isatty():
         raise OptionError(f"the passcode of {user!r} is needed, and there is no terminal: {others}")
+    return typed(f"Passcode of {user}: ", f": {others}", f": {others}")
+
+
+def typed(prompt: str, unhidden: str, nothing: str) -> str:
+    """Return what the operator types, without echo.
+
+    Args:
+      prompt: The prompt.
+      unhidden: The remedy for a terminal that cannot hide the input.
+      nothing: The remedy if nothing is typed.
+
+    Raises:
+      OptionError: the input cannot be hidden or read, or nothing was typed.
+    """
     try:
         with warnings.catch_warnings():
             # getpass would go on, and echo the passcode.
             warnings.simplefilter("error", getpass.GetPassWarning)
-            return getpass.getpass(f"Passcode of {user}: ")
+            return getpass.getpass(prompt)
     except getpass.GetPassWarning:
-        raise OptionError(f"the terminal cannot hide the input: {others}") from None
+        raise OptionError(f"the terminal cannot hide the input{unhidden}") from None
     except UnicodeDecodeError:
         raise OptionError("the passcode is not in the terminal's character set") from None
     except EOFError:
-        raise OptionError(f"no passcode was entered: {others}") from None
+        raise OptionError(f"no passcode was entered{nothing}") from None
 
 
 def tls_context(given: argparse.Namespace, address: Address) -> "SSLContext | None":

@@ -4,7 +4,6 @@ import argparse
 import base64
 import http.client
 import json
-import socket
 import ssl
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
@@ -23,7 +22,7 @@ from trio_stomp.cli._connect_options import (
     remedy_of,
     tls_context,
 )
-from trio_stomp.cli._tool import CannotDo, printable
+from trio_stomp.cli._tool import CannotDo, cause_of, printable
 
 API = "/api/v1/"
 TIMEOUT_S = 10.0
@@ -182,16 +181,31 @@ class Site:
         Raises:
           CannotDo: as ``operate``.
         """
-        found: list[Record] = []
-        while most is None or len(found) < most:
-            limit = LISTED if most is None else min(LISTED, most - len(found))
-            query = {**parameters, "offset": len(found), "limit": limit}
-            answer = self.operate("GET", name, query)
-            part: list[Record] = answer[name.replace("-", "_")]
-            found += part
-            if len(part) < limit and not answer.get("more"):
-                break
-        return found
+        title = name.replace("-", "_")
+        return [each for page in self.pages(name, parameters, most) for each in page[title]]
+
+    def pages(
+        self, name: str, parameters: Mapping[str, Any], most: int | None = None, offset: int = 0
+    ) -> Iterator[Record]:
+        """Yield the answers that make up a list, each with a thousand records at most.
+
+        Args:
+          name: The name of the list.
+          parameters: Further parameters of the request.
+          most: The most records; None = all.
+          offset: The number of records to skip.
+
+        Raises:
+          CannotDo: as ``operate``.
+        """
+        end, title = None if most is None else offset + most, name.replace("-", "_")
+        while end is None or offset < end:
+            limit = LISTED if end is None else min(LISTED, end - offset)
+            page = self.operate("GET", name, {**parameters, "offset": offset, "limit": limit})
+            yield page
+            offset += len(page[title])
+            if len(page[title]) < limit and not page.get("more"):
+                return
 
     @contextmanager
     def _asking(
@@ -225,7 +239,7 @@ class Site:
                 "port of --url"
             ) from None
         except (OSError, UnicodeError) as error:
-            raise Unreachable(f"cannot reach {url}: {_cause(error)}; {remedy_of(None)}") from None
+            raise Unreachable(f"cannot reach {url}: {cause_of(error)}; {remedy_of(None)}") from None
         finally:
             connection.close()
 
@@ -259,14 +273,6 @@ def understanding(given: argparse.Namespace) -> Iterator[None]:
     except (LookupError, TypeError, ValueError, AttributeError, ArithmeticError) as error:
         url, cause = read_address(given).web_url, f"{type(error).__name__}: {error}"[:SHOWN_CHARS]
         raise Unreachable(f"{url} answers, but not like a broker ({cause})") from None
-
-
-def _cause(error: Exception) -> str:
-    if isinstance(error, TimeoutError):
-        return "no answer in time"
-    if isinstance(error, socket.gaierror | UnicodeError):
-        return "no such host"
-    return (getattr(error, "strerror", None) or str(error)).lower()
 
 
 def open_site(given: argparse.Namespace) -> Site:

@@ -1,6 +1,5 @@
 """Reading and writing messages as lines of JSON, and headers of the command line."""
 
-import argparse
 import base64
 import binascii
 import json
@@ -10,6 +9,7 @@ from typing import Any
 from attrs import frozen
 
 from trio_stomp.base import OptionError
+from trio_stomp.cli._command import Argument
 from trio_stomp.cli._tool import near
 
 KEYS = ("destination", "headers", "body", "body_base64")
@@ -40,17 +40,10 @@ class Outgoing:
     headers: dict[str, str]
 
 
-def add_headers(parser: argparse.ArgumentParser, of: str) -> None:
-    """Add ``-H name:value``."""
-    parser.add_argument(
-        "-H",
-        "--header",
-        action="append",
-        default=[],
-        dest="headers",
-        metavar="NAME:VALUE",
-        help=f"a header of {of}; may be repeated",
-    )
+def headers_of(what: str) -> Argument:
+    """Return ``-H name:value``, for the headers of something."""
+    help = f"a header of {what}; may be repeated"
+    return Argument("-H --header NAME:VALUE...", help, default=[], dest="headers")
 
 
 def read_headers(given: Iterable[str]) -> dict[str, str]:

@@ -8,12 +8,11 @@ import os
 import signal
 import sys
 import threading
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
-from functools import partial
 from importlib import import_module
 from types import FrameType
-from typing import TYPE_CHECKING, Any, NoReturn
+from typing import TYPE_CHECKING, NoReturn
 
 from trio_stomp._version import __version__
 from trio_stomp.base import OptionError
@@ -29,14 +28,23 @@ from trio_stomp.cli._tool import (
     say,
     writing,
 )
+from trio_stomp.web.declared import VERBS
 
 if TYPE_CHECKING:
     from argparse import ArgumentParser
+
+    from trio_stomp.cli._command import Command
 
 OF_POSIX = ("fcntl", "resource", "termios")
 """Modules of Python that Windows does not have."""
 INTERRUPTED, PIPE_CLOSED, TERMINATED = 130, 141, 143
 """128 plus the number of the signal, as in a shell."""
+
+
+def _line(summary: str) -> str:
+    """Return a sentence as a line of the list of commands."""
+    return f"{summary[:1].lower()}{summary[1:].rstrip('.')}"
+
 
 GROUPS = (
     (
@@ -70,17 +78,8 @@ GROUPS = (
             ("ls", "list queues, connections, subscriptions and other things"),
             ("show", "show one queue with its consumers, one connection, or another thing"),
             ("history", "show how the figures of a queue were before"),
-            ("create", "create a queue that stays while it is empty"),
-            ("delete", "delete a queue"),
             ("peek", "show the waiting messages of a queue, without consuming them"),
-            ("purge", "remove the waiting messages of a queue for good"),
-            ("move", "move the waiting messages of a queue to another destination"),
-            ("redeliver", "return the unacknowledged messages of a queue to it"),
-            ("pause", "stop the hand-out of a queue to its consumers"),
-            ("resume", "continue the hand-out of a queue"),
-            ("close", "close a connection"),
-            ("trim", "remove the beginning of a stream for good"),
-            ("clear", "remove the last value of a topic"),
+            *((each.name, _line(each.summary)) for each in VERBS.values()),
             ("cancel", "cancel scheduled messages"),
             ("export", "print the created queues, policies and durable subscriptions"),
             ("import", "create the queues of an export, and show what else differs"),
@@ -89,7 +88,6 @@ GROUPS = (
             ("subs", "list and end durable subscriptions"),
             ("schedules", "list and cancel scheduled messages"),
             ("cluster", "show the nodes of a cluster, and move it to another node"),
-            ("reload", "make a broker read its files again"),
         ),
     ),
     ("the shell", (("completion", "print a completion script for a shell"),)),
@@ -113,16 +111,13 @@ MODULES = {
     "reply": "_messages._reply",
     **dict.fromkeys(
         (
-            *("ls", "show", "create", "delete", "peek", "purge", "move", "redeliver", "pause"),
-            *("resume", "close", "trim", "clear", "cancel", "export", "import", "explain"),
-            *("dlq", "subs", "schedules", "reload", "history"),
+            *("ls", "show", "history", "peek", *VERBS, "cancel", "export", "import", "explain"),
+            *("dlq", "subs", "schedules"),
         ),
         "_manage._commands",
     ),
 }
 """The modules of commands that are not named after their command."""
-SHARED = ("_messages._send", "_manage._commands")
-"""Modules of several commands, whose functions take the command's name."""
 COPIES = ("store", "tables", "spark")
 """Commands that write what the broker holds to files."""
 VERSION = ("--version", "-V", "version")
@@ -165,7 +160,7 @@ def main(argv: Sequence[str] | None = None) -> int:
             if command in COPIES:
                 # The original is its owner's alone.
                 stack.callback(os.umask, os.umask(0o077))
-            code: int = _function(command, "main")(rest)
+            code = run_command(command, rest)
     except OptionError as error:
         return _failed(PROGRAM, error, BAD_OPTION)
     except OutputFailed as error:
@@ -315,19 +310,30 @@ def text_of(name: str) -> str:
     return next(text for _, commands in GROUPS for each, text in commands if each == name)
 
 
+def command_of(name: str) -> "Command":
+    """Return a command other than ``serve``."""
+    found = import_module(f"trio_stomp.cli.commands.{MODULES.get(name, f'_{name}')}")
+    commands: Mapping[str, Command] | None = getattr(found, "COMMANDS", None)
+    command: Command = found.COMMAND if commands is None else commands[name]
+    return command
+
+
 def parser_of(name: str) -> "ArgumentParser":
     """Return the parser of the arguments after a command."""
-    parser: ArgumentParser = _function(name, "make_parser")()
-    return parser
+    if name == "serve":
+        from trio_stomp.cli._arguments import make_parser
+
+        return make_parser()
+    text = text_of(name)
+    return command_of(name).make_parser(name, f"{text[:1].upper()}{text[1:]}.")
 
 
-def _function(name: str, kind: str) -> Callable[..., Any]:
-    """Return ``main`` or ``make_parser`` of a command."""
-    module = MODULES.get(name, f"_{name}")
-    # The parser of ``serve`` is in another module than its code.
-    path = "_arguments" if (name, kind) == ("serve", "make_parser") else f"commands.{module}"
-    function = getattr(import_module(f"trio_stomp.cli.{path}"), kind)
-    return partial(function, name=name) if module in SHARED else function
+def run_command(name: str, argv: Sequence[str]) -> int:
+    """Run a command with the words behind it, and return the exit code."""
+    if name == "serve":
+        code: int = import_module("trio_stomp.cli.commands._serve").main(argv)
+        return code
+    return command_of(name).run(parser_of(name).parse_args(list(argv)))
 
 
 def help_text() -> str:

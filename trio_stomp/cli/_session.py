@@ -10,6 +10,7 @@ from typing import TypeVar
 import trio
 
 from trio_stomp.base import OptionError
+from trio_stomp.cli._command import Argument
 from trio_stomp.cli._connect_options import (
     Address,
     read_access,
@@ -36,13 +37,9 @@ MAX_OUTGOING_BYTES = 1 << 40
 """The client's limit of unsent bytes. It is high because tools limit them themselves."""
 
 
-def add_reconnect(parser: argparse.ArgumentParser) -> None:
-    """Add ``--reconnect``."""
-    parser.add_argument(
-        "--reconnect",
-        action="store_true",
-        help="connect again whenever the connection breaks, instead of ending",
-    )
+RECONNECT = Argument(
+    "--reconnect", "connect again whenever the connection breaks, instead of ending"
+)
 
 
 def opener(

@@ -1,6 +1,5 @@
 """Parsing the query of a request, and building answers."""
 
-import difflib
 import json
 from collections.abc import Callable, Mapping, Sequence
 from typing import TypeVar
@@ -12,6 +11,7 @@ from trio_stomp.base import ANONYMOUS, RECORDS, Identity, Pieces
 from trio_stomp.server import ANSWER_BYTES
 from trio_stomp.transport import HttpError, HttpRequest, encode_response
 from trio_stomp.web._site import WATCH, Page, Rights
+from trio_stomp.web.declared import Number, Parameter, Word, hint
 
 T = TypeVar("T")
 
@@ -27,78 +27,6 @@ BAD_REQUEST = "bad-request"
 """The code of a wrong parameter."""
 TOKEN = "access_token"
 """The token of a client that cannot send a header; handled before any page."""
-
-
-@frozen
-class Parameter:
-    """A parameter of a query: it is parsed by this declaration, and documented by it.
-
-    Args:
-      name: Its name.
-      help: Its meaning, for an error and the description of the interface.
-      is_required: Whether it must be given.
-      most_times: The limit of repetitions.
-    """
-
-    name: str
-    help: str
-    is_required: bool = False
-    most_times: int = 1
-
-    def refuse(self, _text: str) -> str:
-        """Return the rule that a value breaks, or ""."""
-        return ""
-
-    def schema(self) -> dict[str, object]:
-        """Return the JSON Schema of a value."""
-        return {"type": "string"}
-
-
-@frozen
-class Number(Parameter):
-    """A whole number.
-
-    Args:
-      default: The value if it is not given.
-    """
-
-    default: int = 0
-    least: int = 0
-    most: int = 2**53
-
-    def refuse(self, text: str) -> str:
-        """Implement ``Parameter.refuse``."""
-        # int() accepts signs, spaces, underscores, other scripts and thousands of digits.
-        is_whole = text.isascii() and text.isdigit() and len(text) <= len(str(self.most))
-        if is_whole and self.least <= int(text) <= self.most:
-            return ""
-        return f"must be a whole number from {self.least} to {self.most}"
-
-    def schema(self) -> dict[str, object]:
-        """Implement ``Parameter.schema``."""
-        bounds = {"minimum": self.least, "maximum": self.most}
-        return {"type": "integer", **bounds, "default": self.default}
-
-
-@frozen
-class Word(Parameter):
-    """One of some words.
-
-    Args:
-      choices: The words. The first is the default.
-    """
-
-    choices: Sequence[str] = ()
-
-    def refuse(self, text: str) -> str:
-        """Implement ``Parameter.refuse``."""
-        if text in self.choices:
-            return ""
-        return f"must be one of {', '.join(self.choices)}{_hint(text, self.choices)}"
-
-    def schema(self) -> dict[str, object]:
-        """Implement ``Parameter.schema``."""
-        return {"type": "string", "enum": list(self.choices), "default": self.choices[0]}
 
 
 @frozen
@@ -139,7 +67,7 @@ class Query:
         for name, value in pairs:
             # Values are not quoted here: the parameter may be a misspelt token.
             if name not in known and name != TOKEN:
-                raise HttpError(400, f"unknown parameter {name[:40]!r}{_hint(name, list(known))}")
+                raise HttpError(400, f"unknown parameter {name[:40]!r}{hint(name, list(known))}")
             if "\0" in value:
                 raise HttpError(400, f"{name} has a NUL, which no frame can have")
             given = values.setdefault(name, [])
@@ -259,10 +187,3 @@ def with_list(record: Mapping[str, object], name: str, items: Sequence[str]) -> 
     """
     text = json.dumps({**record, name: []}, allow_nan=False)
     return f"{text[:-2]}{', '.join(items)}]}}"
-
-
-def _hint(name: str, names: Sequence[str]) -> str:
-    near = difflib.get_close_matches(name[:40], names, n=1)
-    if near:
-        return f"; did you mean {near[0]}?"
-    return f"; known are {', '.join(names)}" if names else "; this page has none"

@@ -6,6 +6,7 @@ from typing import Protocol
 
 import pytest
 
+from tests.support.commands import run_command
 from tests.support.tool_fakes import OutputOf
 from tests.support.tool_fakes import output_of as output_of
 from trio_stomp.base import OptionError
@@ -148,7 +149,7 @@ def test_for_programs(file: Path, ask: Ask):
 )
 def test_a_bad_option_is_an_error_of_one_line(argv: list[str], expected: str):
     with pytest.raises(OptionError, match=expected) as caught:
-        _acl.main(argv)
+        run_command("acl", argv)
     assert "\n" not in str(caught.value)
 
 

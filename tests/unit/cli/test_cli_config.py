@@ -7,11 +7,11 @@ from pathlib import Path
 
 import pytest
 
+from tests.support.commands import run_command
 from tests.support.files import Write
 from tests.support.files import write as write
 from trio_stomp.base import OptionError
 from trio_stomp.cli.aliases import _stompserver
-from trio_stomp.cli.commands._config import main
 from trio_stomp.config import Settings, load, options, read_ruby_file
 
 RULE = "[[rule]]\nallow = 'send'\nto = '**'\n"
@@ -29,7 +29,7 @@ def bare(monkeypatch: pytest.MonkeyPatch, tmp_path: Path):
 @pytest.fixture
 def run(capsys: pytest.CaptureFixture[str]) -> Callable[..., tuple[int, str]]:
     def run(*words: str) -> tuple[int, str]:
-        code = main(words)
+        code = run_command("config", words)
         captured = capsys.readouterr()
         assert captured.err == ""
         return code, captured.out
@@ -84,7 +84,7 @@ def test_check_refuses_a_public_address_without_logins_or_tls(run, write: Write)
 def test_check_reads_the_files_that_settings_name(run, write: Write):
     path = write("[security]\npasswd_file = 'none'\n")
     with pytest.raises(OptionError, match="none"):
-        main(["check", path])
+        run_command("config", ["check", path])
     assert run("check", "--no-files", path)[0] == 0
     assert run("check", path, "--no-files")[0] == 0
 
@@ -108,14 +108,14 @@ def test_check_reads_the_files_that_settings_name(run, write: Write):
 def test_mistake_is_reported(words: list[str], expected: str, write: Write):
     write("", "x")
     with pytest.raises(OptionError) as caught:
-        main(words)
+        run_command("config", words)
     assert str(caught.value).startswith(expected)
 
 
 @pytest.mark.parametrize("command", ["check", "show", "diff", "import"])
 def test_help(command: str, capsys: pytest.CaptureFixture[str]):
     with pytest.raises(SystemExit) as caught:
-        main([command, "--help"])
+        run_command("config", [command, "--help"])
     assert caught.value.code == 0
     assert f"trio-stomp config {command}" in capsys.readouterr().out
 
@@ -347,7 +347,7 @@ def test_empty_sections_are_not_printed(run, write: Write):
 def test_setting_that_is_not_simple_is_refused(write: Write, text: str, expected: str):
     path = write(text, "stompserver.conf")
     with pytest.raises(OptionError) as caught:
-        main(["import", path])
+        run_command("config", ["import", path])
     assert expected.replace("AT", f"{path}:", 1) in str(caught.value)
     assert str(caught.value).startswith(path)
 
@@ -356,7 +356,7 @@ def test_file_that_is_not_text_is_refused(tmp_path: Path):
     path = tmp_path / "x"
     path.write_bytes(b":a: \xff\n")
     with pytest.raises(OptionError, match="the text is not UTF-8"):
-        main(["import", str(path)])
+        run_command("config", ["import", str(path)])
     assert read_ruby_file.__doc__
 
 

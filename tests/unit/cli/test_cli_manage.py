@@ -12,8 +12,8 @@ from tests.support.commands import BAD_OPTION, CANNOT
 from tests.support.files import save
 from tests.support.tool_fakes import PATIENCE_S, OutputOf, Terminal, fake_site, run
 from tests.support.tool_fakes import output_of as output_of
-from trio_stomp.cli import main
-from trio_stomp.cli.commands._manage import _kinds, _messages
+from trio_stomp.cli import _http_get, main
+from trio_stomp.cli.commands._manage import _kinds
 from trio_stomp.client import open_client
 from trio_stomp.testing import threaded_broker
 
@@ -44,7 +44,7 @@ def test_messages_are_shown(output_of: OutputOf, url: str) -> None:
 def test_all_messages_are_shown_page_by_page(
     output_of: OutputOf, url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(_messages, "LISTED", 2)
+    monkeypatch.setattr(_http_get, "LISTED", 2)
     for most, bodies in (("3", 3), ("2", 2), ("9", 3)):
         assert output_of("peek", Q, "--count", most).count("bytes") == bodies
     assert output_of("dlq", "show", Q, "--exact").count("bytes") == 3

@@ -13,12 +13,12 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from attrs import frozen
+from attrs import evolve, frozen
 
 from tests.support.files import save
 from tests.support.tool_fakes import Terminal
 from trio_stomp.base import OptionError
-from trio_stomp.cli.commands._passwd import main
+from trio_stomp.cli.commands._passwd import COMMAND
 from trio_stomp.security import PasscodeChecker, change_user_file, is_hashed, read_user_file
 
 argon2 = pytest.importorskip("argon2", reason="pip install 'trio-stomp[security]'")
@@ -70,7 +70,8 @@ class Passwd:
 
     def _run(self, argv: tuple[str, ...], hasher: object) -> Ran:
         try:
-            code = main(argv, hasher=hasher)  # type: ignore[arg-type]
+            command = evolve(COMMAND, defaults={"hasher": hasher})
+            code = command.run(command.make_parser("passwd").parse_args(argv))
         except OptionError as error:
             # As ``cli.main`` does for every tool.
             code = 2
@@ -323,7 +324,7 @@ def test_each_command_has_help_with_its_options(
     words: list[str], capsys: pytest.CaptureFixture[str]
 ) -> None:
     with pytest.raises(SystemExit) as caught:
-        main([*words, "--help"])
+        COMMAND.make_parser("passwd").parse_args([*words, "--help"])
     assert caught.value.code == 0
     out = capsys.readouterr().out
     assert out.startswith(" ".join(["usage: trio-stomp passwd", *words]))
@@ -558,9 +559,11 @@ PROGRAM = """
 import argon2, os, sys
 # The first of a session that opens a terminal makes it the session's.
 os.close(os.open(os.ttyname(0), os.O_RDWR))
-from trio_stomp.cli.commands._passwd import main
+from attrs import evolve
+from trio_stomp.cli.commands._passwd import COMMAND
 hasher = argon2.PasswordHasher(time_cost=1, memory_cost=8, parallelism=1)
-sys.exit(main(sys.argv[1:], hasher=hasher))
+command = evolve(COMMAND, defaults={"hasher": hasher})
+sys.exit(command.run(command.make_parser("passwd").parse_args(sys.argv[1:])))
 """
 
 

@@ -38,21 +38,23 @@ from tests.support.tool_fakes import output_of as output_of
 from trio_stomp import __version__
 from trio_stomp.base import OptionError
 from trio_stomp.cli import _connect_options, _hints, _http_get, _session, main
+from trio_stomp.cli._command import (
+    Argument,
+    Command,
+    count,
+    port_number,
+    seconds,
+    size_in_bytes,
+    time_ms,
+)
 from trio_stomp.cli._tool import (
     CannotDo,
-    add_commands,
     ask_yes,
-    count,
-    make_tool_parser,
     near,
-    port_number,
     printable,
     put,
     say,
-    seconds,
     show_table,
-    size_in_bytes,
-    time_ms,
 )
 from trio_stomp.client import (
     AuthenticationError,
@@ -375,8 +377,8 @@ def test_body_argument_beside_options(line: str, destination: str, body: str) ->
 
 
 def test_a_flag_of_a_command_of_a_command_is_known_too() -> None:
-    parser = make_tool_parser("x", "")
-    add_commands(parser, {"ls": "list"})["ls"].add_argument("--deep")
+    listing = Command(arguments=(Argument("--deep"),), text="list")
+    parser = Command(commands={"ls": listing}).make_parser("x")
     with pytest.raises(OptionError, match="--dep; did you mean --deep"):
         parser.parse_args(["ls", "--dep"])
 

@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 from _crash.ports import free_port, free_ports
 
+from tests.support.commands import CANNOT, run_command
 from tests.support.files import save
 from tests.support.tls import authority
 from tests.support.tool_fakes import answering, fake_site, run
@@ -57,7 +58,7 @@ def test_a_fail_is_exit_1_and_json_tells_all(tmp_path: Path) -> None:
 
 def checked(capsys: pytest.CaptureFixture[str], *argv: str) -> dict[str, list[str]]:
     """Return the findings by the name of the check."""
-    _doctor.main([*argv, "--json"])
+    run_command("doctor", [*argv, "--json"])
     found: dict[str, list[str]] = {}
     for each in json.loads(capsys.readouterr().out)["checks"]:
         found.setdefault(each["name"], []).append(each["text"])
@@ -101,21 +102,23 @@ def test_it_checks_the_settings_that_serve_would_use(
 def test_settings_refused_by_serve_are_the_operators_fault(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("TRIO_STOMP__LISTEN__PROT", "1")
     with pytest.raises(OptionError, match="did you mean TRIO_STOMP__LISTEN__PORT"):
-        _doctor.main([])
+        run_command("doctor", [])
     monkeypatch.delenv("TRIO_STOMP__LISTEN__PROT")
     with pytest.raises(OptionError, match="tls_key needs a certificate"):
-        _doctor.main(["--tls-key", "k.pem"])
+        run_command("doctor", ["--tls-key", "k.pem"])
 
 
 def test_a_remedy_stands_below_its_fail(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    _doctor._show(
-        [
-            _machine.Finding(_machine.FAIL, "a", "bad\x1b", "do it"),
-            _machine.Finding(_machine.OK, "long", "fine"),
-        ]
-    )
+    findings = [
+        _machine.Finding(_machine.FAIL, "a", "bad\x1b", "do it"),
+        _machine.Finding(_machine.OK, "long", "fine"),
+    ]
+    for name in [each for each in vars(_doctor) if each.startswith("check_")]:
+        monkeypatch.setattr(_doctor, name, lambda *_: iter(()))
+    monkeypatch.setattr(_doctor, "check_user", lambda: iter(findings))
+    assert run_command("doctor", ["--no-progress"]) == CANNOT
     assert capsys.readouterr().out == (
         "FAIL  a     bad\\x1b\n            -> do it\nok    long  fine\n"
     )

@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 
+from tests.support.commands import parser_of
 from tests.support.tool_fakes import PATIENCE_S, OutputOf, environment, run, running, started
 from tests.support.tool_fakes import output_of as output_of
 from trio_stomp.cli.commands._top import _top
@@ -191,7 +192,7 @@ def test_requests_that_take_much_come_less_often(monkeypatch: pytest.MonkeyPatch
 
     monkeypatch.setattr(Snapshot, "of", read)
     monkeypatch.setattr(time, "process_time", lambda: next(clock))
-    given = _top.make_parser().parse_args(["--interval", "0.2"])
+    given = parser_of("top").parse_args(["--interval", "0.2"])
     site: Any = None
     assert len(list(_top._snapshots(site, view, given, wait))) == 1
     assert pauses == [40 * 0.5]

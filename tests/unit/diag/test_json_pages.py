@@ -11,8 +11,8 @@ from trio_stomp import CloseReason
 from trio_stomp.base import schema as schema
 from trio_stomp.diag import Reporter
 from trio_stomp.transport import HttpError, HttpRequest
-from trio_stomp.web import Number
-from trio_stomp.web._query import MAX_PARAMETERS, Query, Word
+from trio_stomp.web._query import MAX_PARAMETERS, Query
+from trio_stomp.web.declared import Number, Word
 from trio_stomp.web.management.requests import (
     LIMIT,
     OFFSET,

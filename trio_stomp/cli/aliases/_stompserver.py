@@ -38,46 +38,26 @@ class Storage:
         return {"checkpoint_s": "--checkpoint", "passwd_file": "--auth"}.get(name, "--queuetype")
 
 
-def add_flags(parser: argparse.ArgumentParser) -> None:
-    """Add the flags. Those that are not given are absent from the namespace."""
-    section = parser.add_argument_group(
-        "stompserver's flags", "storage, in stompserver's words; the options above override these"
-    )
-    flags = (
-        (
-            ("-q", "--queuetype"),
-            "queuetype",
-            "{" + ",".join(TYPES) + "}",
-            "memory = nothing is stored (stompserver's default); file = a journal in the storage "
-            "directory; dbm = an SQLite database there; activerecord = the database of "
-            "--store-url, or SQLite there; all but memory store every message to a queue",
-        ),
-        (
-            ("-s", "--storage"),
-            "storage",
-            "DIR",
-            f"storage directory; without it, {STORAGE} in the working directory",
-        ),
-        (
-            ("-w", "--working-dir", "--working_dir"),
-            "working_dir",
-            "DIR",
-            "base of a relative storage directory; without it, the current directory",
-        ),
-        (("-c", "--checkpoint"), "checkpoint", "SECONDS", "the same as --checkpoint-s"),
-    )
-    section.add_argument(
-        "-a",
-        "--auth",
-        action="store_true",
-        default=argparse.SUPPRESS,
-        help=f"only who is in {PASSWD} of the working directory, or of {ETC} there, may log in: "
+FLAGS = (
+    (
+        "-a --auth",
+        f"only who is in {PASSWD} of the working directory, or of {ETC} there, may log in: "
         "the same as --passwd-file with that",
-    )
-    for names, dest, metavar, text in flags:
-        section.add_argument(
-            *names, dest=dest, metavar=metavar, default=argparse.SUPPRESS, help=text
-        )
+    ),
+    (
+        f"-q --queuetype {{{','.join(TYPES)}}}",
+        "memory = nothing is stored (stompserver's default); file = a journal in the storage "
+        "directory; dbm = an SQLite database there; activerecord = the database of "
+        "--store-url, or SQLite there; all but memory store every message to a queue",
+    ),
+    ("-s --storage DIR", f"storage directory; without it, {STORAGE} in the working directory"),
+    (
+        "-w --working-dir --working_dir DIR",
+        "base of a relative storage directory; without it, the current directory",
+    ),
+    ("-c --checkpoint SECONDS", "the same as --checkpoint-s"),
+)
+"""The flags as in a help, and their meaning."""
 
 
 def read_flags(given: argparse.Namespace) -> Storage:

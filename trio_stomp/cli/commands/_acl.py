@@ -1,7 +1,6 @@
 """``trio-stomp acl``: test, check and show access rules without a broker."""
 
 import argparse
-from collections.abc import Callable, Sequence
 
 from attrs import frozen
 
@@ -17,11 +16,11 @@ from trio_stomp.broker import (
     needs,
     targets,
 )
-from trio_stomp.cli._tool import Parser, add_commands, add_json, make_tool_parser, say, show_json
+from trio_stomp.cli._command import JSON, Argument, Command
+from trio_stomp.cli._tool import report
 from trio_stomp.config import hint, read_acl_file
 
-NAME = "acl"
-ALLOWED, DENIED, BAD_OPTION = 0, 1, 2
+ALLOWED, DENIED = 0, 1
 MAX_COMPARED = 1_000_000
 """Most pairs of rules that ``check`` compares."""
 
@@ -32,44 +31,6 @@ quote it. Using a queue that does not exist yet also needs create. Without --acl
 rules apply. The exit code is 0 if everything is allowed, 1 if something is denied, 2 for a bad
 option or file.
 """
-
-
-def main(argv: Sequence[str]) -> int:
-    """Run ``acl``, and return the exit code.
-
-    Raises:
-      OptionError: an option or file is wrong; the text is one line for the operator.
-    """
-    given = make_parser().parse_args(list(argv))
-    code: int = COMMANDS[given.command](given)
-    return code
-
-
-def make_parser() -> Parser:
-    """Return the parser of the arguments after ``acl``."""
-    parser = make_tool_parser(NAME, "Tools for access rules.", EPILOG)
-    texts = {
-        "test": "report whether a client may do something, and which rule decides",
-        "check": "check a file of rules, and warn of rules that never decide",
-        "show": "list the rules in the order of evaluation",
-    }
-    for name, command in add_commands(parser, texts).items():
-        if name == "check":
-            command.add_argument("file", metavar="FILE")
-        else:
-            command.add_argument("--acl-file", default="", metavar="FILE", help="rules, as TOML")
-        add_json(command)
-        if name == "test":
-            command.add_argument(
-                "--group",
-                action="append",
-                default=[],
-                metavar="G",
-                help="a role from the client's token; may be repeated",
-            )
-            for word in ("user", "action", "destination"):
-                command.add_argument(word, metavar=word.upper())
-    return parser
 
 
 def _rules(path: str) -> AccessRules:
@@ -103,14 +64,17 @@ def _test(given: argparse.Namespace) -> int:
         for needed, name, pattern in _needs(given.destination, action)
     ]
     allowed = all(answer.decision.allowed for answer in answers)
-    if given.json:
-        _show_test(given, answers, allowed)
-    else:
-        for answer in answers:
-            say(*answer.decision.explanation.splitlines())
-        if any(answer.action is Action.MONITOR for answer in answers) and action != Action.MONITOR:
-            say(f"note: the broker's own topics require {Action.MONITOR}, not {action}")
-    return ALLOWED if allowed else DENIED
+    lines = [line for each in answers for line in each.decision.explanation.splitlines()]
+    if any(answer.action is Action.MONITOR for answer in answers) and action != Action.MONITOR:
+        lines.append(f"note: the broker's own topics require {Action.MONITOR}, not {action}")
+    found = {
+        "user": given.user,
+        "action": given.action,
+        "destination": given.destination,
+        "allowed": allowed,
+        "needed": [_record(answer) for answer in answers],
+    }
+    return report(given, found, *lines, code=ALLOWED if allowed else DENIED)
 
 
 def _action(word: str) -> Action:
@@ -141,24 +105,15 @@ def _needs(destination: str, action: Action) -> list[Need]:
     return found
 
 
-def _show_test(given: argparse.Namespace, answers: Sequence[_Answer], allowed: bool) -> None:
-    report = {
-        "user": given.user,
-        "action": given.action,
-        "destination": given.destination,
-        "allowed": allowed,
-        "needed": [
-            {
-                "action": answer.action.value,
-                "destination": answer.destination,
-                "allowed": answer.decision.allowed,
-                "rule": answer.decision.rule.location if answer.decision.rule is not None else None,
-                "explanation": answer.decision.explanation,
-            }
-            for answer in answers
-        ],
+def _record(answer: _Answer) -> dict[str, object]:
+    rule = answer.decision.rule
+    return {
+        "action": answer.action.value,
+        "destination": answer.destination,
+        "allowed": answer.decision.allowed,
+        "rule": rule.location if rule is not None else None,
+        "explanation": answer.decision.explanation,
     }
-    show_json(report)
 
 
 # check
@@ -167,26 +122,13 @@ def _show_test(given: argparse.Namespace, answers: Sequence[_Answer], allowed: b
 def _check(given: argparse.Namespace) -> int:
     rules = read_acl_file(given.file)
     hidden, compared = _hidden(rules)
-    if given.json:
-        show_json(
-            {
-                "rules": len(rules.rules),
-                "groups": len(rules.groups),
-                "certificates": len(rules.certificates),
-                "hidden": [
-                    {"rule": later.location, "by": earlier.location} for later, earlier in hidden
-                ],
-                "compared_all": compared,
-            }
-        )
-        return ALLOWED
-    for later, earlier in hidden:
-        say(
-            f"warning: {later.location} never decides: {earlier.location} precedes it and covers"
-            " all of it; move it up, or delete it"
-        )
+    lines = [
+        f"warning: {later.location} never decides: {earlier.location} precedes it and covers"
+        " all of it; move it up, or delete it"
+        for later, earlier in hidden
+    ]
     if not compared:
-        say(f"note: not all pairs of {len(rules.rules)} rules were compared")
+        lines.append(f"note: not all pairs of {len(rules.rules)} rules were compared")
     counts = (
         (len(rules.rules), "rule"),
         (len(rules.groups), "group"),
@@ -194,8 +136,14 @@ def _check(given: argparse.Namespace) -> int:
         (len(hidden), "warning"),
     )
     counted = ", ".join(f"{n or 'no'} {what}{'' if n == 1 else 's'}" for n, what in counts)
-    say(f"{given.file}: {counted}")
-    return ALLOWED
+    found = {
+        "rules": len(rules.rules),
+        "groups": len(rules.groups),
+        "certificates": len(rules.certificates),
+        "hidden": [{"rule": later.location, "by": earlier.location} for later, earlier in hidden],
+        "compared_all": compared,
+    }
+    return report(given, found, *lines, f"{given.file}: {counted}")
 
 
 def _hidden(rules: AccessRules) -> tuple[list[tuple[Rule, Rule]], bool]:
@@ -218,14 +166,13 @@ def _hidden(rules: AccessRules) -> tuple[list[tuple[Rule, Rule]], bool]:
 
 def _show(given: argparse.Namespace) -> int:
     rules = _rules(given.acl_file).rules
-    if given.json:
-        show_json([_fields(rule) for rule in rules])
-        return ALLOWED
     width = len(str(len(rules)))
-    for number, rule in enumerate(rules, 1):
-        say(f"{number:>{width}}  {_described(rule)}  [{rule.location}]")
-    say(f"{'-':>{width}}  deny everything else")
-    return ALLOWED
+    lines = [
+        f"{number:>{width}}  {_described(rule)}  [{rule.location}]"
+        for number, rule in enumerate(rules, 1)
+    ]
+    last = f"{'-':>{width}}  deny everything else"
+    return report(given, [_fields(rule) for rule in rules], *lines, last)
 
 
 def _described(rule: Rule) -> str:
@@ -250,8 +197,22 @@ def _fields(rule: Rule) -> dict[str, object]:
     }
 
 
-COMMANDS: dict[str, Callable[[argparse.Namespace], int]] = {
-    "test": _test,
-    "check": _check,
-    "show": _show,
-}
+ACL_FILE = Argument("--acl-file FILE", "rules, as TOML", default="")
+GROUP = Argument("--group G...", "a role from the client's token; may be repeated", default=[])
+COMMAND = Command(
+    text="Tools for access rules.",
+    epilog=EPILOG,
+    commands={
+        "test": Command(
+            _test,
+            (ACL_FILE, JSON, GROUP, *map(Argument, ("USER", "ACTION", "DESTINATION"))),
+            "report whether a client may do something, and which rule decides",
+        ),
+        "check": Command(
+            _check,
+            (Argument("FILE"), JSON),
+            "check a file of rules, and warn of rules that never decide",
+        ),
+        "show": Command(_show, (ACL_FILE, JSON), "list the rules in the order of evaluation"),
+    },
+)

@@ -7,7 +7,7 @@ import argparse
 import math
 import struct
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator
 from contextlib import AbstractAsyncContextManager
 from functools import partial
 
@@ -15,24 +15,13 @@ import trio
 from attrs import define, field
 
 from trio_stomp.base import OptionError
-from trio_stomp.cli._connect_options import add_access
+from trio_stomp.cli._command import JSON, PROGRESS, Argument, Command, count, seconds
+from trio_stomp.cli._connect_options import ACCESS
 from trio_stomp.cli._progress import Tell, progress
 from trio_stomp.cli._session import opener, run_session
-from trio_stomp.cli._tool import (
-    WELL,
-    CannotDo,
-    Parser,
-    add_json,
-    add_progress,
-    count,
-    make_tool_parser,
-    say,
-    seconds,
-    show_json,
-)
+from trio_stomp.cli._tool import WELL, CannotDo, report
 from trio_stomp.client import Client
 
-NAME = "bench"
 SUBSCRIBERS, SIZE, SECONDS = 75, 117, 5.0
 MAX_SUBSCRIBERS, MAX_SIZE = 10_000, 16 * 1024 * 1024
 BATCH = 50
@@ -142,14 +131,13 @@ class Run:
         }
 
 
-def main(argv: Sequence[str]) -> int:
+def _run(given: argparse.Namespace) -> int:
     """Run ``bench``, and return the exit code.
 
     Raises:
       OptionError: an option or file is wrong; the text is one line for the operator.
       CannotDo: the broker cannot be reached, refuses, or loses messages.
     """
-    given = make_parser().parse_args(list(argv))
     if given.subs > MAX_SUBSCRIBERS or not STAMP.size <= given.size <= MAX_SIZE:
         raise OptionError(
             f"bench: --subs may be {MAX_SUBSCRIBERS} at most, --size {STAMP.size} to {MAX_SIZE}"
@@ -165,10 +153,7 @@ def main(argv: Sequence[str]) -> int:
     with progress("bench", wanted=given.progress) as tell:
         run_session(given, partial(_measure, given, run, tell))
     figures = run.figures()
-    if given.json:
-        show_json(figures)
-    else:
-        _show(run)
+    report(given, figures, *_lines(run))
     if figures["lost"]:
         raise CannotDo(
             f"{figures['lost']} deliveries did not come within {PATIENCE_S:g} s; is "
@@ -177,17 +162,17 @@ def main(argv: Sequence[str]) -> int:
     return WELL
 
 
-def _show(run: Run) -> None:
+def _lines(run: Run) -> Iterator[str]:
     figures = run.figures()
-    say(
+    yield (
         f"{figures['sent']:,} messages of {run.size} bytes to {run.subscribers} subscribers in "
         f"{figures['seconds']} s"
     )
-    say(f"{figures['sent_per_s']:>14,} messages/s sent")
-    say(f"{figures['delivered_per_s']:>14,} messages/s delivered")
+    yield f"{figures['sent_per_s']:>14,} messages/s sent"
+    yield f"{figures['delivered_per_s']:>14,} messages/s delivered"
     for name, label in (("p50", "p50"), ("p90", "p90"), ("p99", "p99"), ("p999", "p99.9")):
-        say(f"{figures[f'latency_ms_{name}']:>14,} ms latency, {label}")
-    say(f"{figures['latency_ms_max']:>14,} ms latency, longest")
+        yield f"{figures[f'latency_ms_{name}']:>14,} ms latency, {label}"
+    yield f"{figures['latency_ms_max']:>14,} ms latency, longest"
 
 
 async def _measure(given: argparse.Namespace, run: Run, tell: Tell, sender: Client) -> None:
@@ -249,45 +234,23 @@ async def _receive(
             run.note(number, len(batch))
 
 
-def make_parser() -> Parser:
-    """Return the parser of the arguments after ``bench``."""
-    parser = make_tool_parser(
-        NAME,
-        "Measure deliveries per second and their latency: one sender, many subscribers.",
-        EPILOG,
-    )
-    parser.add_argument(
-        "--subs",
-        type=count,
-        default=SUBSCRIBERS,
-        metavar="N",
-        help=f"subscribers (default: {SUBSCRIBERS})",
-    )
-    parser.add_argument(
-        "--size",
-        type=count,
-        default=SIZE,
-        metavar="BYTES",
-        help=f"bytes of a body (default: {SIZE})",
-    )
-    parser.add_argument(
-        "--seconds",
-        type=seconds,
-        default=SECONDS,
-        metavar="S",
-        help=f"how long to send (default: {SECONDS:g})",
-    )
-    parser.add_argument(
-        "--rate", type=seconds, metavar="N", help="messages per second (default: unlimited)"
-    )
-    parser.add_argument("--persistent", action="store_true", help="send persistent messages")
-    parser.add_argument(
-        "--destination",
-        default="/topic/trio-stomp-bench",
-        metavar="D",
-        help="an otherwise unused topic (default: /topic/trio-stomp-bench)",
-    )
-    add_json(parser)
-    add_progress(parser)
-    add_access(parser)
-    return parser
+COMMAND = Command(
+    _run,
+    (
+        Argument("--subs N", f"subscribers (default: {SUBSCRIBERS})", count, SUBSCRIBERS),
+        Argument("--size BYTES", f"bytes of a body (default: {SIZE})", count, SIZE),
+        Argument("--seconds S", f"how long to send (default: {SECONDS:g})", seconds, SECONDS),
+        Argument("--rate N", "messages per second (default: unlimited)", seconds),
+        Argument("--persistent", "send persistent messages"),
+        Argument(
+            "--destination D",
+            "an otherwise unused topic (default: /topic/trio-stomp-bench)",
+            default="/topic/trio-stomp-bench",
+        ),
+        JSON,
+        PROGRESS,
+        *ACCESS,
+    ),
+    "Measure deliveries per second and their latency: one sender, many subscribers.",
+    EPILOG,
+)

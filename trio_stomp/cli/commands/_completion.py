@@ -2,18 +2,15 @@
 
 import argparse
 import importlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from typing import Any
 
 from trio_stomp._version import __version__
 from trio_stomp.cli import _main
-from trio_stomp.cli._tool import WELL, CannotDo, Parser, make_tool_parser, put
+from trio_stomp.cli._command import Argument, Command
+from trio_stomp.cli._tool import PROGRAM, WELL, CannotDo, put
 
-NAME = "completion"
 SHELLS = ("bash", "zsh", "tcsh", "fish")
-COMMAND = "trio-stomp"
-"""The command to complete; shells cannot complete `python -m trio_stomp`."""
-
 FILES = ("FILE", "SOURCE")
 DIRECTORIES = ("DIR", "DIR|URL")
 
@@ -27,7 +24,7 @@ NAMES = {
     "SESSION": "connections",
 }
 """The kind of things whose names the shell offers, by the name of an argument."""
-ASK = f"{COMMAND} ls {{kind}} --names --count 200 --name {{word}} </dev/null 2>/dev/null"
+ASK = f"{PROGRAM} ls {{kind}} --names --count 200 --name {{word}} </dev/null 2>/dev/null"
 """Asks the broker. Nothing of its answer is expanded by the shell."""
 
 EPILOG = """\
@@ -41,14 +38,13 @@ Names of destinations, queues, streams and sessions come from the broker of TRIO
 """
 
 
-def main(argv: Sequence[str]) -> int:
+def _run(given: argparse.Namespace) -> int:
     """Print the script for the shell that the command line names.
 
     Raises:
       OptionError: an option is wrong; the text is one line for the operator.
       CannotDo: shtab is not installed.
     """
-    given = make_parser().parse_args(list(argv))
     try:
         shtab = importlib.import_module("shtab")
     except ModuleNotFoundError:
@@ -72,16 +68,9 @@ def _functions(shell: str) -> Iterator[str]:
         yield f"_trio_stomp_{kind}() {{ {body}; }}"
 
 
-def make_parser() -> Parser:
-    """Return the parser of the arguments after ``completion``."""
-    parser = make_tool_parser(NAME, "Print a completion script for a shell.", EPILOG)
-    parser.add_argument("shell", choices=SHELLS, metavar="SHELL", help="{bash,zsh,tcsh,fish}")
-    return parser
-
-
 def whole_parser() -> argparse.ArgumentParser:
     """Return one parser of all commands, for inspection and not for parsing."""
-    whole = argparse.ArgumentParser(prog=COMMAND)
+    whole = argparse.ArgumentParser(prog=PROGRAM)
     whole.add_argument("--version", action="version", version=__version__)
     commands = whole.add_subparsers(dest="command")
     for _, group in _main.GROUPS:
@@ -112,3 +101,6 @@ def _mark(parser: argparse.ArgumentParser, marks: dict[str, Any]) -> None:
             }
         if offered is not None:
             action.complete = offered  # type: ignore[attr-defined]
+
+
+COMMAND = Command(_run, (Argument("SHELL", "{bash,zsh,tcsh,fish}", choices=SHELLS),), epilog=EPILOG)

@@ -2,8 +2,7 @@
 
 import argparse
 import json
-from collections.abc import Callable, Iterator, Sequence
-from typing import NoReturn
+from collections.abc import Iterator, Sequence
 
 import attrs
 import trio
@@ -12,7 +11,8 @@ from attrs import frozen
 from trio_stomp.base import OptionError
 from trio_stomp.broker import DestinationPolicy
 from trio_stomp.cli._arguments import Arguments, parse
-from trio_stomp.cli._tool import Helper, put, say, show_json
+from trio_stomp.cli._command import JSON, Argument, Command, Helper, act
+from trio_stomp.cli._tool import PROGRAM, WELL, put, say, show_json
 from trio_stomp.cli.aliases import imported
 from trio_stomp.config import (
     Configuration,
@@ -26,8 +26,7 @@ from trio_stomp.config import (
     shown,
 )
 
-NAME = "config"
-WELL, NEEDS_RESTART, BAD_OPTION = 0, 1, 2
+NEEDS_RESTART = 1
 
 SERVE = "[FILE] [the options that the broker is started with]"
 
@@ -39,61 +38,26 @@ file; diff returns 1 if a difference requires a restart, else 0.
 
 
 class _Parser(Helper):
-    """A parser that raises its errors instead of printing them."""
+    """A parser that leaves the options of a broker to others, as ``rest``."""
 
-    def error(self, message: str) -> NoReturn:
-        raise OptionError(f"{self.prog.partition(' ')[2]}: {message}")
+    def parse_args(  # type: ignore[override]
+        self, args: Sequence[str] | None = None, namespace: argparse.Namespace | None = None
+    ) -> argparse.Namespace:
+        """Implement ``ArgumentParser.parse_args``."""
+        given, rest = self.parse_known_args(args, namespace)
+        given.rest = rest
+        return given
 
 
-def main(argv: Sequence[str]) -> int:
+def _run(given: argparse.Namespace) -> int:
     """Run ``config``, and return the exit code.
 
     Raises:
       OptionError: an option or file is wrong; the text is one line for the operator.
     """
-    given, rest = make_parser().parse_known_args(list(argv))
-    if rest and given.command not in TAKE_OPTIONS:
-        raise OptionError(f"config {given.command}: unknown argument {rest[0]!r} (--help)")
-    code: int = COMMANDS[given.command](given, rest)
-    return code
-
-
-def make_parser() -> argparse.ArgumentParser:
-    """Return the parser of the arguments after ``config``."""
-    parser = _Parser(
-        prog="trio-stomp config",
-        description="Tools for settings.",
-        epilog=EPILOG,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-        allow_abbrev=False,
-    )
-    commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
-    texts = {
-        "check": "check all files as a start would, without opening ports or stores",
-        "show": "list the effective settings with their sources",
-        "diff": "compare two settings files, and mark changes that require a restart",
-        "import": "write a settings file from stompserver's configuration",
-    }
-    for name, text in texts.items():
-        command = commands.add_parser(name, help=text, description=text, allow_abbrev=False)
-        if name in TAKE_OPTIONS:
-            command.usage = f"trio-stomp config {name} [-h] {FLAGS[name]} {SERVE}"
-        for word in WORDS[name]:
-            command.add_argument(word, metavar=word.upper())
-        if name == "check":
-            command.add_argument(
-                "--no-files",
-                action="store_true",
-                help="do not read the files of users, rules, keys and certificates",
-            )
-        if name == "show":
-            command.add_argument("--json", action="store_true", help="for programs")
-            which = command.add_mutually_exclusive_group()
-            which.add_argument(
-                "--changed", action="store_true", help="only values that differ from the defaults"
-            )
-            which.add_argument("--defaults", action="store_true", help="the defaults; read nothing")
-    return parser
+    if given.rest and given.command not in ("check", "show"):
+        raise OptionError(f"config {given.command}: unknown argument {given.rest[0]!r} (--help)")
+    return act(given)
 
 
 def _read(rest: Sequence[str]) -> Arguments:
@@ -106,8 +70,8 @@ def _read(rest: Sequence[str]) -> Arguments:
 # check
 
 
-def _check(given: argparse.Namespace, rest: Sequence[str]) -> int:
-    arguments = _read(rest)
+def _check(given: argparse.Namespace) -> int:
+    arguments = _read(given.rest)
     configuration = arguments.configuration
     if not given.no_files:
         trio.run(_check_files, arguments.settings)
@@ -172,8 +136,10 @@ class _Row:
         return _plain(self.given[-1].source) if self.given else "default"
 
 
-def _show(given: argparse.Namespace, rest: Sequence[str]) -> int:
-    configuration = Configuration() if given.defaults else _read(rest).configuration
+def _show(given: argparse.Namespace) -> int:
+    if given.changed and given.defaults:
+        raise OptionError("config show: argument --defaults: not allowed with argument --changed")
+    configuration = Configuration() if given.defaults else _read(given.rest).configuration
     rows = [
         _Row(spec, _value(configuration.settings, spec), configuration.given.get(spec.name, ()))
         for spec in options()
@@ -264,7 +230,7 @@ def _plain(text: object) -> str:
 # diff
 
 
-def _diff(given: argparse.Namespace, _: Sequence[str]) -> int:
+def _diff(given: argparse.Namespace) -> int:
     # Compare files only: a variable would hide their differences.
     found = changes(load(given.old).settings, load(given.new).settings)
     for change in found:
@@ -280,17 +246,44 @@ def _diff(given: argparse.Namespace, _: Sequence[str]) -> int:
 # import
 
 
-def _import(given: argparse.Namespace, _: Sequence[str]) -> int:
+def _import(given: argparse.Namespace) -> int:
     put(imported(read_ruby_file(given.file)))
     return WELL
 
 
-TAKE_OPTIONS = ("check", "show")
-FLAGS = {"check": "[--no-files]", "show": "[--json] [--changed | --defaults]"}
-WORDS = {"check": (), "show": (), "diff": ("old", "new"), "import": ("file",)}
-COMMANDS: dict[str, Callable[[argparse.Namespace, Sequence[str]], int]] = {
-    "check": _check,
-    "show": _show,
-    "diff": _diff,
-    "import": _import,
-}
+COMMAND = Command(
+    _run,
+    text="Tools for settings.",
+    epilog=EPILOG,
+    parser=_Parser,
+    commands={
+        "check": Command(
+            _check,
+            (
+                Argument(
+                    "--no-files", "do not read the files of users, rules, keys and certificates"
+                ),
+            ),
+            "check all files as a start would, without opening ports or stores",
+            usage=f"{PROGRAM} config check [-h] [--no-files] {SERVE}",
+        ),
+        "show": Command(
+            _show,
+            (
+                JSON,
+                Argument("--changed", "only values that differ from the defaults"),
+                Argument("--defaults", "the defaults; read nothing"),
+            ),
+            "list the effective settings with their sources",
+            usage=f"{PROGRAM} config show [-h] [--json] [--changed | --defaults] {SERVE}",
+        ),
+        "diff": Command(
+            _diff,
+            (Argument("OLD"), Argument("NEW")),
+            "compare two settings files, and mark changes that require a restart",
+        ),
+        "import": Command(
+            _import, (Argument("FILE"),), "write a settings file from stompserver's configuration"
+        ),
+    },
+)

@@ -1,25 +1,17 @@
 """``trio-stomp health``: a health check, for people and for Docker's HEALTHCHECK."""
 
-from collections.abc import Iterator, Sequence
+import argparse
+from collections.abc import Iterator
 from typing import Any
 
 from attrs import evolve
 
 from trio_stomp.base import is_loopback
-from trio_stomp.cli._connect_options import add_access
+from trio_stomp.cli._command import JSON, Argument, Command, seconds
+from trio_stomp.cli._connect_options import ACCESS
 from trio_stomp.cli._http_get import NOBODY, Answer, Site, Unreachable, open_site
-from trio_stomp.cli._tool import (
-    WELL,
-    Parser,
-    add_json,
-    make_tool_parser,
-    printable,
-    say,
-    seconds,
-    show_json,
-)
+from trio_stomp.cli._tool import WELL, printable, report
 
-NAME = "health"
 UNWELL, UNREACHABLE = 1, 2
 NOT_FOR_US = (401, 403, 404)
 TLS_ONLY = "speaks TLS only"
@@ -32,13 +24,12 @@ speaks TLS only is contacted over TLS, without a check of its certificate.
 """
 
 
-def main(argv: Sequence[str]) -> int:
+def _run(given: argparse.Namespace) -> int:
     """Run ``health``, and return the exit code.
 
     Raises:
       OptionError: an option or file is wrong; the text is one line for the operator.
     """
-    given = make_parser().parse_args(list(argv))
     site = open_site(given)
     url = site.address.web_url
     try:
@@ -48,12 +39,11 @@ def main(argv: Sequence[str]) -> int:
             url = site.address.web_url
             page, answer = _ask(site, given.timeout)
     except Unreachable as error:
-        report = {"healthy": False, "reachable": False, "url": url, "reason": str(error)}
-        _show(report, str(error), as_json=given.json)
-        return UNREACHABLE
+        found = {"healthy": False, "reachable": False, "url": url, "reason": str(error)}
+        return report(given, found, *str(error).splitlines(), code=UNREACHABLE)
     healthy = answer.status == 200
     details = answer.record()
-    report = {
+    found = {
         "healthy": healthy,
         "reachable": True,
         "url": f"{url}{page}",
@@ -65,8 +55,8 @@ def main(argv: Sequence[str]) -> int:
         summary += "" if healthy else f": {answer.text()}"
     else:
         summary += "".join(_lines(details))
-    _show(report, f"{url}: {summary}", as_json=given.json)
-    return WELL if healthy else UNWELL
+    lines = f"{url}: {summary}".splitlines()
+    return report(given, found, *lines, code=WELL if healthy else UNWELL)
 
 
 def _ask(site: Site, timeout_s: float) -> tuple[str, Answer]:
@@ -124,23 +114,14 @@ def _figures(check: dict[str, Any]) -> str:
     return f"{shown[0]} of {shown[1]}: "
 
 
-def _show(report: dict[str, object], summary: str, *, as_json: bool) -> None:
-    if as_json:
-        show_json(report)
-    else:
-        say(*summary.splitlines())
-
-
-def make_parser() -> Parser:
-    """Return the parser of the arguments after ``health``."""
-    parser = make_tool_parser(NAME, "Report the health of a broker.", EPILOG)
-    parser.add_argument(
-        "--timeout",
-        type=seconds,
-        default=5.0,
-        metavar="SECONDS",
-        help="seconds to wait for an answer (default: 5)",
-    )
-    add_json(parser)
-    add_access(parser)
-    return parser
+COMMAND = Command(
+    _run,
+    (
+        Argument(
+            "--timeout SECONDS", "seconds to wait for an answer (default: 5)", seconds, default=5.0
+        ),
+        JSON,
+        *ACCESS,
+    ),
+    epilog=EPILOG,
+)

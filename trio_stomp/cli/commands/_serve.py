@@ -1,10 +1,8 @@
 """``trio-stomp serve``: runs a broker until a signal stops it."""
 
-import errno
 import logging
 import os
 import signal
-import socket
 import sys
 import time
 from collections.abc import AsyncIterator, Callable, Sequence
@@ -14,10 +12,10 @@ from typing import TYPE_CHECKING
 import trio
 
 from trio_stomp.base import OptionError, first_of
-from trio_stomp.cli._arguments import PROGRAM, parse
+from trio_stomp.cli._arguments import parse
 from trio_stomp.cli._banner import banner
 from trio_stomp.cli._log import gather_lines, set_up_log
-from trio_stomp.cli._tool import say
+from trio_stomp.cli._tool import PROGRAM, cause_of, remedy_of_listening, say
 from trio_stomp.cli.process import (
     Allocator,
     feed_watchdog,
@@ -37,12 +35,6 @@ if TYPE_CHECKING:
 STOPPED = 0
 NO_ADDRESS = 1
 BAD_OPTION = 2
-
-REMEDIES = {
-    errno.EADDRINUSE: "stop the program that uses it, or choose another --port",
-    errno.EADDRNOTAVAIL: "choose an address of this machine with --host",
-    errno.EACCES: "choose a --port of 1024 or more, or grant the right to use this one",
-}
 
 logger = logging.getLogger(__name__)
 
@@ -211,12 +203,5 @@ async def _obey(
 def explain(error: Exception, listen: ListenOptions) -> str:
     """Return one line with the address, the cause and the remedy."""
     address = f"[{listen.host}]" if ":" in listen.host else listen.host
-    remedy = "check --host and --port"
-    if isinstance(error, socket.gaierror | UnicodeError):
-        cause, remedy = "no such host", "choose an address of this machine with --host"
-    elif isinstance(error, OSError):
-        cause = (error.strerror or str(error)).lower()
-        remedy = REMEDIES.get(error.errno or 0, remedy)
-    else:
-        cause = str(error)
-    return f"cannot listen on {address}:{listen.port}: {cause}; {remedy}"
+    remedy = remedy_of_listening(error) or "check --host and --port"
+    return f"cannot listen on {address}:{listen.port}: {cause_of(error)}; {remedy}"

@@ -2,23 +2,14 @@
 
 import argparse
 import shutil
-from collections.abc import Callable, Mapping, Sequence
 from datetime import date
 from pathlib import Path
-from types import MappingProxyType
 from typing import TYPE_CHECKING
 
 from trio_stomp.base import OptionError
-from trio_stomp.cli._connect_options import add_source, warn_if_exposed
-from trio_stomp.cli._tool import (
-    WELL,
-    CannotDo,
-    Parser,
-    add_commands,
-    make_tool_parser,
-    say,
-    seconds,
-)
+from trio_stomp.cli._command import Argument, Command, act, seconds
+from trio_stomp.cli._connect_options import SOURCE, complete_source, warn_if_exposed
+from trio_stomp.cli._tool import WELL, CannotDo, say
 
 if TYPE_CHECKING:
     from trio_stomp.spark.running import Sidecar
@@ -28,14 +19,6 @@ EXTRA = "pip install 'trio-stomp[spark]'"
 NOTEBOOK = "stats.ipynb"
 MIB = 1 << 20
 
-COMMANDS = {
-    "once": "write what is in the stream now to tables, and end",
-    "watch": "write the stream to tables as it comes, until stopped",
-    "report": "analyse the tables, and make a page of what was found",
-    "notebook": "write a notebook on the tables, to open with Jupyter",
-    "demo": "run a broker with clients, write its statistics, and make the report",
-}
-
 EPILOG = """\
 Spark needs Java 17 and `pip install 'trio-stomp[spark]'`. `trio-stomp tables` writes the same
 tables without either, and merges their files. The login comes from TRIO_STOMP_LOGIN and
@@ -44,14 +27,13 @@ stop after the present batch. docs/operate/spark.md has examples.
 """
 
 
-def main(argv: Sequence[str]) -> int:
+def _run(given: argparse.Namespace) -> int:
     """Run ``spark``, and return the exit code.
 
     Raises:
       CannotDo: the broker, the storage, Java or a package is missing, or Spark failed.
       OptionError: an option is wrong; the text is one line for the operator.
     """
-    given = make_parser().parse_args(list(argv))
     try:
         from trio_stomp.spark import SparkMissing, StreamAway, StreamError
         from trio_stomp.spark.lake import LakeError
@@ -60,7 +42,7 @@ def main(argv: Sequence[str]) -> int:
         raise CannotDo(f"{error.name} is not installed: {EXTRA}") from None
     warn_if_exposed(getattr(given, "credentials_file", ""))
     try:
-        RUN[given.command](given)
+        act(given)
     except (CannotDo, OptionError):
         raise
     except (StreamAway, StreamError, SparkMissing, LakeError, SidecarError) as error:
@@ -76,55 +58,9 @@ def main(argv: Sequence[str]) -> int:
     return WELL
 
 
-def make_parser() -> Parser:
-    """Return the parser of the arguments after ``spark``."""
-    text = "The broker's statistics and streams in Spark: tables, insight, a report."
-    parser = make_tool_parser(NAME, text, EPILOG)
-    commands = add_commands(parser, COMMANDS)
-    for command in commands.values():
-        add: Callable[..., object] = command.add_argument
-        add("--debug", action="store_true", help="print the trace of an error")
-        add("--root", default="diag", help="directory or URI of all files (default: diag)")
-    for name in ("once", "watch"):
-        _add_stream(commands[name])
-    add = commands["watch"].add_argument
-    add("--interval", type=seconds, default=60.0, metavar="S", help="seconds (default: 60)")
-    add("--insight", action="store_true", help="publish rates and findings to /topic/insight/…")
-    _add_report(commands["report"])
-    add = commands["notebook"].add_argument
-    add("file", nargs="?", type=Path, default=Path(NOTEBOOK), help=f"(default: {NOTEBOOK})")
-    add = commands["demo"].add_argument
-    add("--seconds", type=seconds, default=20.0, help="of load (default: 20)")
-    return parser
-
-
-def _add_stream(parser: argparse.ArgumentParser) -> None:
-    add = parser.add_argument
-    add("--format", choices=("delta", "parquet"), default="", help="of new tables (default: delta)")
-    add("--checkpoint", default="", help="one for each stream (default: in ROOT/checkpoints)")
-    add_source(parser)
-    add("--stream", default="/stream/DIAG", help="the stream to read (default: /stream/DIAG)")
-    add("--starting", help="for a new checkpoint: earliest (default), latest, or an offset")
-    add("--since", help="instead: a time in ms since 1970, or like 2026-03-09T12:00:00Z")
-    add("--max-rows", type=int, help="rows of a batch (default: 200000)")
-    add("--retry-s", type=float, help="time limit for reconnecting (default: 60)")
-    add("--broker-id", help="the broker's id for rows of messages without one")
-    add("--conf", action="append", default=[], metavar="KEY=VALUE", help="a setting of Spark")
-
-
-def _add_report(parser: argparse.ArgumentParser) -> None:
-    add = parser.add_argument
-    add("--from", dest="first", type=date.fromisoformat, metavar="DATE", help="in UTC")
-    add("--to", dest="last", type=date.fromisoformat, metavar="DATE", help="included")
-    add("--broker", default="", help="only this one (default: all)")
-    add("--html", type=Path, help="where the page goes (default: beside the results)")
-    add("--saturated", type=float, default=0.8, help="share of a capacity (default: 0.8)")
-    add("--memory-limit-mib", type=float, default=0.0, help="the broker's memory limit")
-    add("--max-fds", type=int, default=0, help="the broker's limit of file descriptors")
-
-
 def source_options(given: argparse.Namespace) -> dict[str, str]:
     """Return the options of the source that were given."""
+    complete_source(given)
     names = ("url", "stream", "broker_id", "ca_file", "credentials_file", "retry_s")
     values = {name: getattr(given, name) for name in names} | {
         "startingOffsets": given.starting,
@@ -136,13 +72,14 @@ def source_options(given: argparse.Namespace) -> dict[str, str]:
     return {name: str(value) for name, value in values.items() if value is not None}
 
 
-def _follow(given: argparse.Namespace) -> None:
+def _follow(given: argparse.Namespace) -> int:
     from trio_stomp.spark.running import run_sidecar
 
     wrong = [pair for pair in given.conf if "=" not in pair]
     if wrong:
         raise OptionError(f"{NAME}: --conf {wrong[0]} should be KEY=VALUE")
     run_sidecar(sidecar_of(given), dict(pair.split("=", 1) for pair in given.conf))
+    return WELL
 
 
 def sidecar_of(given: argparse.Namespace) -> "Sidecar":
@@ -166,7 +103,7 @@ def sidecar_of(given: argparse.Namespace) -> "Sidecar":
     )
 
 
-def _report(given: argparse.Namespace) -> None:
+def _report(given: argparse.Namespace) -> int:
     from trio_stomp.spark import Thresholds
     from trio_stomp.spark.running import make_report
 
@@ -176,23 +113,86 @@ def _report(given: argparse.Namespace) -> None:
     days = {"first": given.first, "last": given.last}
     report = make_report(given.root, thresholds, **days, broker=given.broker, html=given.html)
     say(*report.splitlines())
+    return WELL
 
 
-def _notebook(given: argparse.Namespace) -> None:
+def _notebook(given: argparse.Namespace) -> int:
     from trio_stomp.spark.running import NOTEBOOK_FILE
 
     if given.file.exists():
         raise CannotDo(f"{given.file} exists: name another file")
     shutil.copyfile(NOTEBOOK_FILE, given.file)
     say(f"{given.file}: DIAG_ROOT={given.root} jupyter lab {given.file}")
+    return WELL
 
 
-def _demo(given: argparse.Namespace) -> None:
+def _demo(given: argparse.Namespace) -> int:
     from trio_stomp.spark.running import run_demo
 
     say(*run_demo(Path(given.root), given.seconds).splitlines())
+    return WELL
 
 
-RUN: Mapping[str, Callable[[argparse.Namespace], None]] = MappingProxyType(
-    {"once": _follow, "watch": _follow, "report": _report, "notebook": _notebook, "demo": _demo}
+DEBUG = (
+    Argument("--debug", "print the trace of an error"),
+    Argument("--root ROOT", "directory or URI of all files (default: diag)", default="diag"),
+)
+STREAM = (
+    *DEBUG,
+    Argument(
+        "--format", "of new tables (default: delta)", default="", choices=("delta", "parquet")
+    ),
+    Argument(
+        "--checkpoint CHECKPOINT", "one for each stream (default: in ROOT/checkpoints)", default=""
+    ),
+    *SOURCE,
+    Argument(
+        "--stream STREAM", "the stream to read (default: /stream/DIAG)", default="/stream/DIAG"
+    ),
+    Argument(
+        "--starting STARTING", "for a new checkpoint: earliest (default), latest, or an offset"
+    ),
+    Argument("--since SINCE", "instead: a time in ms since 1970, or like 2026-03-09T12:00:00Z"),
+    Argument("--max-rows MAX_ROWS", "rows of a batch (default: 200000)", int),
+    Argument("--retry-s RETRY_S", "time limit for reconnecting (default: 60)", float),
+    Argument("--broker-id BROKER_ID", "the broker's id for rows of messages without one"),
+    Argument("--conf KEY=VALUE...", "a setting of Spark", default=[]),
+)
+WATCH = (
+    Argument("--interval S", "seconds (default: 60)", seconds, default=60.0),
+    Argument("--insight", "publish rates and findings to /topic/insight/…"),
+)
+REPORT = (
+    *DEBUG,
+    Argument("--from DATE", "in UTC", date.fromisoformat, dest="first"),
+    Argument("--to DATE", "included", date.fromisoformat, dest="last"),
+    Argument("--broker BROKER", "only this one (default: all)", default=""),
+    Argument("--html HTML", "where the page goes (default: beside the results)", Path),
+    Argument("--saturated SATURATED", "share of a capacity (default: 0.8)", float, default=0.8),
+    Argument(
+        "--memory-limit-mib MEMORY_LIMIT_MIB", "the broker's memory limit", float, default=0.0
+    ),
+    Argument("--max-fds MAX_FDS", "the broker's limit of file descriptors", int, default=0),
+)
+NOTEBOOK_AT = Argument("[file]", f"(default: {NOTEBOOK})", Path, default=Path(NOTEBOOK))
+LOAD = Argument("--seconds SECONDS", "of load (default: 20)", seconds, default=20.0)
+COMMAND = Command(
+    _run,
+    text="The broker's statistics and streams in Spark: tables, insight, a report.",
+    epilog=EPILOG,
+    commands={
+        "once": Command(_follow, STREAM, "write what is in the stream now to tables, and end"),
+        "watch": Command(
+            _follow, (*STREAM, *WATCH), "write the stream to tables as it comes, until stopped"
+        ),
+        "report": Command(_report, REPORT, "analyse the tables, and make a page of what was found"),
+        "notebook": Command(
+            _notebook, (*DEBUG, NOTEBOOK_AT), "write a notebook on the tables, to open with Jupyter"
+        ),
+        "demo": Command(
+            _demo,
+            (*DEBUG, LOAD),
+            "run a broker with clients, write its statistics, and make the report",
+        ),
+    },
 )

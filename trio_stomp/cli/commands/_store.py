@@ -4,25 +4,16 @@ import argparse
 import os
 import sys
 import tempfile
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any, TextIO
 
+from trio_stomp.cli._command import JSON, PROGRESS, Argument, Command, act
 from trio_stomp.cli._progress import progress
-from trio_stomp.cli._tool import (
-    Parser,
-    add_commands,
-    add_json,
-    add_progress,
-    make_tool_parser,
-    put,
-    say,
-    show_json,
-)
+from trio_stomp.cli._tool import WELL, put, report, say, show_json
 from trio_stomp.store import StoreError, compact, export_from, import_to, inspect, verify
 
-NAME = "store"
-WELL, DAMAGED, BAD_OPTION = 0, 1, 2
+DAMAGED = 1
 
 EPILOG = """\
 DIR is the --data-dir of a broker; URL its --store-url. verify, inspect and export change nothing
@@ -32,73 +23,34 @@ something is damaged or failed, 2 for a bad option.
 """
 
 
-def main(argv: Sequence[str]) -> int:
+def _run(given: argparse.Namespace) -> int:
     """Run ``store``, and return the exit code.
 
     Raises:
       OptionError: an option or file is wrong; the text is one line for the operator.
     """
-    given = make_parser().parse_args(list(argv))
     try:
-        code: int = COMMANDS[given.command](given)
+        return act(given)
     except BrokenPipeError:
         raise  # The reader of the output, such as `head`, closed the pipe; this is no error.
     except (StoreError, OSError) as error:
         say(f"trio-stomp store {given.command}: error: {error}", to=sys.stderr)
         return DAMAGED
-    return code
-
-
-def make_parser() -> Parser:
-    """Return the parser of the arguments after ``store``."""
-    parser = make_tool_parser(
-        NAME, "Tools for a broker's store: its journal or its database.", EPILOG
-    )
-    texts = {
-        "verify": "read everything, and report damage: file, offset, size",
-        "inspect": "list the contents: keys, streams, files",
-        "export": "export everything as JSON lines",
-        "import": "import JSON lines into an empty store",
-        "compact": "rewrite live records together, and free the rest of the disk",
-    }
-    for name, command in add_commands(parser, texts).items():
-        command.add_argument("target", metavar="DIR" if name == "compact" else "DIR|URL")
-        add_progress(command)
-        if name != "export":
-            add_json(command)
-        if name in ("export", "import"):
-            what = "write to" if name == "export" else "read from"
-            command.add_argument(
-                "file",
-                nargs="?",
-                default="-",
-                metavar="FILE",
-                help=f"{what} this file (default: -, the standard)",
-            )
-    return parser
 
 
 def _verify(given: argparse.Namespace) -> int:
     with progress("verify", wanted=given.progress) as tell:
         found = verify(given.target, tell)
-    if given.json:
-        show_json(
-            {
-                "messages": found.messages,
-                "streamed": found.streamed,
-                "bytes": found.bytes,
-                "records": found.records,
-                "damage": found.damage,
-            }
-        )
-    else:
-        say(*found.damage)
-        result = f"{len(found.damage)} damaged" if found.damage else "nothing damaged"
-        say(
-            f"{given.target}: {found.messages} messages, {found.streamed} in streams, "
-            f"{found.bytes} bytes; {result}"
-        )
-    return DAMAGED if found.damage else WELL
+    names = ("messages", "streamed", "bytes", "records", "damage")
+    result = f"{len(found.damage)} damaged" if found.damage else "nothing damaged"
+    return report(
+        given,
+        {name: getattr(found, name) for name in names},
+        *found.damage,
+        f"{given.target}: {found.messages} messages, {found.streamed} in streams, "
+        f"{found.bytes} bytes; {result}",
+        code=DAMAGED if found.damage else WELL,
+    )
 
 
 def _inspect(given: argparse.Namespace) -> int:
@@ -178,28 +130,54 @@ def _with_progress(file: TextIO, total: int, tell: Callable[[int, int], None]) -
 
 def _imported(given: argparse.Namespace, lines: Iterable[str]) -> int:
     count = import_to(given.target, lines)
-    if given.json:
-        show_json(dict(sorted(count.items())))
-    else:
-        counts = ", ".join(f"{number} {kind}" for kind, number in sorted(count.items()))
-        say(f"{given.target}: {counts or 'nothing'}")
-    return WELL
+    found = dict(sorted(count.items()))
+    counts = ", ".join(f"{number} {kind}" for kind, number in found.items())
+    return report(given, found, f"{given.target}: {counts or 'nothing'}")
 
 
 def _compact(given: argparse.Namespace) -> int:
     with progress("compact", wanted=given.progress) as tell:
         before, after = compact(given.target, tell)
-    if given.json:
-        show_json({"bytes_before": before, "bytes_now": after})
-    else:
-        say(f"{given.target}: {before} bytes before, {after} bytes now")
-    return WELL
+    text = f"{given.target}: {before} bytes before, {after} bytes now"
+    return report(given, {"bytes_before": before, "bytes_now": after}, text)
 
 
-COMMANDS: dict[str, Callable[[argparse.Namespace], int]] = {
-    "verify": _verify,
-    "inspect": _inspect,
-    "export": _export,
-    "import": _import,
-    "compact": _compact,
-}
+TARGET = Argument("DIR|URL", dest="target")
+COMMAND = Command(
+    _run,
+    epilog=EPILOG,
+    commands={
+        "verify": Command(
+            _verify,
+            (TARGET, PROGRESS, JSON),
+            "read everything, and report damage: file, offset, size",
+        ),
+        "inspect": Command(
+            _inspect, (TARGET, PROGRESS, JSON), "list the contents: keys, streams, files"
+        ),
+        "export": Command(
+            _export,
+            (
+                TARGET,
+                PROGRESS,
+                Argument("[FILE]", "write to this file (default: -, the standard)", default="-"),
+            ),
+            "export everything as JSON lines",
+        ),
+        "import": Command(
+            _import,
+            (
+                TARGET,
+                PROGRESS,
+                JSON,
+                Argument("[FILE]", "read from this file (default: -, the standard)", default="-"),
+            ),
+            "import JSON lines into an empty store",
+        ),
+        "compact": Command(
+            _compact,
+            (Argument("DIR", dest="target"), PROGRESS, JSON),
+            "rewrite live records together, and free the rest of the disk",
+        ),
+    },
+)

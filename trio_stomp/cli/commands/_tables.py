@@ -2,23 +2,14 @@
 
 import argparse
 import time
-from collections.abc import Callable, Sequence
 from contextlib import suppress
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING
 
 from trio_stomp.base import OptionError
-from trio_stomp.cli._connect_options import add_source, warn_if_exposed
-from trio_stomp.cli._tool import (
-    WELL,
-    CannotDo,
-    Parser,
-    add_json,
-    make_tool_parser,
-    say,
-    seconds,
-    show_json,
-)
+from trio_stomp.cli._command import JSON, Argument, Command, seconds
+from trio_stomp.cli._connect_options import SOURCE, complete_source, warn_if_exposed
+from trio_stomp.cli._tool import WELL, CannotDo, say, show_json
 
 if TYPE_CHECKING:
     from trio_stomp.spark.lake import Drain, Store
@@ -45,14 +36,13 @@ TRIO_STOMP_PASSCODE, or --credentials-file.
 """
 
 
-def main(argv: Sequence[str]) -> int:
+def _run(given: argparse.Namespace) -> int:
     """Run ``tables``, and return the exit code.
 
     Raises:
       CannotDo: the broker, the storage or a package is missing.
       OptionError: an option is wrong; the text is one line for the operator.
     """
-    given = make_parser().parse_args(list(argv))
     try:
         from trio_stomp.spark import StreamAway, StreamError
         from trio_stomp.spark.lake import LakeError
@@ -131,6 +121,7 @@ def _drain(given: argparse.Namespace, store: "Store") -> "Drain":
         raise OptionError(
             f"{NAME}: --body json and --schema 'price DOUBLE, …' belong together: the columns"
         )
+    complete_source(given)
     address = StreamAddress(
         given.url,
         given.stream,
@@ -186,43 +177,41 @@ def retention(text: str) -> timedelta:
     return timedelta(**{unit: int(number)})
 
 
-def make_parser() -> Parser:
-    """Return the parser of the arguments after ``tables``."""
-    text = "Write the broker's statistics or a stream to tables of Delta Lake, without Java."
-    parser = make_tool_parser(NAME, text, EPILOG)
-    add: Callable[..., object] = parser.add_argument
-    add("--root", default="diag", help="directory or URI of the tables (default: diag)")
-    add("--once", action="store_true", help="read what is there now, and end")
-    add(
-        "--interval",
-        type=seconds,
-        default=10.0,
-        metavar="SECONDS",
-        help="seconds between two looks at the stream (default: 10)",
-    )
-    add(
-        "--format",
-        choices=("delta", "parquet"),
-        default="",
-        help="of new tables (default: delta); plain Parquet has one writer, and is never merged",
-    )
-    add("--compact", action="store_true", help="merge small files, delete old ones, and end")
-    add(
-        "--raw-max-age",
-        type=retention,
-        metavar="30d",
-        help="delete older days of raw and --table, whose messages are nowhere else",
-    )
-    add("--stream", default=DIAG, help="the stream to read (default: /stream/DIAG)")
-    add("--table", default=TABLE, help="of the messages of --stream (default: messages)")
-    add("--body", choices=(BODY, "text", "json"), default=BODY, help="of --stream (binary)")
-    add(
-        "--schema",
-        default="",
-        metavar="COLUMNS",
-        help="for --body json: 'sku STRING, price DOUBLE'",
-    )
-    add("--broker-id", default="", help="names the broker of --stream, if one root has several")
-    add_source(parser)
-    add_json(parser)
-    return parser
+COMMAND = Command(
+    _run,
+    (
+        Argument("--root ROOT", "directory or URI of the tables (default: diag)", default="diag"),
+        Argument("--once", "read what is there now, and end"),
+        Argument(
+            "--interval SECONDS",
+            "seconds between two looks at the stream (default: 10)",
+            seconds,
+            default=10.0,
+        ),
+        Argument(
+            "--format",
+            "of new tables (default: delta); plain Parquet has one writer, and is never merged",
+            default="",
+            choices=("delta", "parquet"),
+        ),
+        Argument("--compact", "merge small files, delete old ones, and end"),
+        Argument(
+            "--raw-max-age 30d",
+            "delete older days of raw and --table, whose messages are nowhere else",
+            retention,
+        ),
+        Argument("--stream STREAM", "the stream to read (default: /stream/DIAG)", default=DIAG),
+        Argument("--table TABLE", "of the messages of --stream (default: messages)", default=TABLE),
+        Argument("--body", "of --stream (binary)", default=BODY, choices=(BODY, "text", "json")),
+        Argument("--schema COLUMNS", "for --body json: 'sku STRING, price DOUBLE'", default=""),
+        Argument(
+            "--broker-id BROKER_ID",
+            "names the broker of --stream, if one root has several",
+            default="",
+        ),
+        *SOURCE,
+        JSON,
+    ),
+    "Write the broker's statistics or a stream to tables of Delta Lake, without Java.",
+    EPILOG,
+)

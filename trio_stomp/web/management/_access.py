@@ -10,19 +10,14 @@ from attrs import define
 from trio_stomp.base import LOOKS, Pieces, slices
 from trio_stomp.broker import AccessRules, Action, Rule, needs
 from trio_stomp.transport import HttpRequest
-from trio_stomp.web._query import Answer, Parameter, Query, Record, as_list
+from trio_stomp.web._query import Answer, Query, Record, as_list
 from trio_stomp.web._site import ADMIN, Rights
+from trio_stomp.web.declared import COUNT, FLAG, OBJECT, OF_DESTINATIONS, TEXT, TEXTS, Parameter
 from trio_stomp.web.management.requests import (
     BY_NAME,
-    COUNT,
-    FLAG,
     LIMIT,
     NAME,
-    OBJECT,
-    OF_DESTINATIONS,
     OFFSET,
-    TEXT,
-    TEXTS,
     Answering,
     Endpoint,
     Listing,

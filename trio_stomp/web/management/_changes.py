@@ -8,12 +8,8 @@ from attrs import define
 from trio_stomp.base import CloseReason, ProtocolError
 from trio_stomp.web._query import Query
 from trio_stomp.web._site import ADMIN, Rights
+from trio_stomp.web.declared import QUEUE, SESSION, VERBS
 from trio_stomp.web.management.requests import (
-    FLAG,
-    OF_QUEUES,
-    QUEUE,
-    SESSION,
-    TEXT,
     Answering,
     Endpoint,
     Record,
@@ -73,30 +69,12 @@ class Changes:
 
     def endpoints(self) -> Iterator[Endpoint]:
         """Yield the requests."""
-        for name, summary, operate in (
-            ("pause", "Stop the hand-out of a queue to its consumers.", self.pause),
-            ("resume", "Continue the hand-out of a queue.", self.resume),
+        for name, operate in (
+            ("pause", self.pause),
+            ("resume", self.resume),
+            ("close", self.close),
         ):
-            yield Endpoint(
-                name=name,
-                summary=summary,
-                rights=ADMIN,
-                parameters=(QUEUE,),
-                answer={"queue": TEXT, "paused": FLAG},
-                errors=OF_QUEUES,
-                method="POST",
-                operate=operate,
-            )
-        yield Endpoint(
-            name="close",
-            summary="Close a connection. Its client gets an ERROR.",
-            rights=ADMIN,
-            parameters=(SESSION,),
-            answer={"session": TEXT, "closed": FLAG},
-            errors=("no-such-session",),
-            method="POST",
-            operate=self.close,
-        )
+            yield Endpoint.of(VERBS[name], operate)
 
     def pause(self, query: Query) -> Change:
         """Return the change that stops the hand-out of a queue to its consumers.

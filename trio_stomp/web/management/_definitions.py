@@ -12,21 +12,11 @@ from attrs import asdict, define
 
 from trio_stomp.base import LOOKS, RECORDS, Pieces, ProtocolError, slices
 from trio_stomp.broker import DestinationPolicy, Queue, Task, queue_of
-from trio_stomp.web._query import NOT_KEPT, Answer, Query, Record, Word, as_json
+from trio_stomp.web._query import NOT_KEPT, Answer, Query, Record, as_json
 from trio_stomp.web._site import ADMIN
+from trio_stomp.web.declared import COUNT, FLAG, OBJECT, OF_BODIES, TEXT, TEXTS, Word
 from trio_stomp.web.management._core import Core
-from trio_stomp.web.management.requests import (
-    COUNT,
-    FLAG,
-    OBJECT,
-    OF_BODIES,
-    TEXT,
-    TEXTS,
-    Endpoint,
-    Stepwise,
-    http_error,
-    record,
-)
+from trio_stomp.web.management.requests import Endpoint, Stepwise, http_error, record
 
 if TYPE_CHECKING:
     from trio_stomp.broker import Binding

@@ -8,21 +8,10 @@ from attrs import define, field, frozen
 
 from trio_stomp.base import schema
 from trio_stomp.broker import DIAG_STREAM, InSteps, Step, Steps
-from trio_stomp.web._query import Number, Query, Record
+from trio_stomp.web._query import Query, Record
 from trio_stomp.web._site import WATCH
-from trio_stomp.web.management.requests import (
-    COUNT,
-    NUMBER,
-    OF_DESTINATIONS,
-    QUEUE,
-    TEXT,
-    Endpoint,
-    Schema,
-    Stepwise,
-    destination_of,
-    maybe,
-    record,
-)
+from trio_stomp.web.declared import COUNT, NUMBER, OF_DESTINATIONS, QUEUE, TEXT, Number, Schema
+from trio_stomp.web.management.requests import Endpoint, Stepwise, destination_of, maybe, record
 
 if TYPE_CHECKING:
     from trio_stomp.broker import Manager

@@ -13,9 +13,8 @@ from trio_stomp.web.management._history import History
 from trio_stomp.web.management._leftovers import Leftovers
 from trio_stomp.web.management._lists import Lists
 from trio_stomp.web.management._operations import MessageOperations
-from trio_stomp.web.management._overview import Overview
+from trio_stomp.web.management._overview import Overview, SettingRequests
 from trio_stomp.web.management._queues import QueueRequests
-from trio_stomp.web.management._settings import SettingRequests
 from trio_stomp.web.management._streams import StreamRequests
 from trio_stomp.web.management._subscriptions import SubscriptionLists
 from trio_stomp.web.management._views import Views

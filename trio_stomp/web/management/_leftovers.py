@@ -12,22 +12,32 @@ from attrs import define
 from trio_stomp.base import Pieces
 from trio_stomp.broker import Action, Binding, LastValueOwner, Scheduled, Task
 from trio_stomp.web._pieces import chosen
-from trio_stomp.web._query import Answer, Parameter, Query, Record, as_list
+from trio_stomp.web._query import Answer, Query, Record, as_list
 from trio_stomp.web._site import ADMIN, WATCH, Rights
+from trio_stomp.web.declared import (
+    CLIENT_ID,
+    COUNT,
+    DESTINATION,
+    DURABLE,
+    ENDING,
+    FLAG,
+    OWNER,
+    OWNER_OR_ADMIN,
+    TEXT,
+    TEXTS,
+    TOPIC,
+    VERBS,
+    Fields,
+    Parameter,
+)
 from trio_stomp.web.management._subscriptions import SUBSCRIPTION
 from trio_stomp.web.management.requests import (
     BY_NAME,
     COPIES,
-    COUNT,
-    FLAG,
     LIMIT,
     NAME,
-    OF_DESTINATIONS,
     OFFSET,
-    TEXT,
-    TEXTS,
     Endpoint,
-    Fields,
     Listing,
     Stepwise,
     Window,
@@ -46,15 +56,9 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 OWN = "a login; monitor at DIAG for those of other users"
-OWNER_OR_ADMIN = "a login; admin at DIAG, or at the destination, for those of other users"
 OLDEST = "start"
-TOPIC = Parameter("destination", "a topic, as destination=/topic/rates", is_required=True)
 USER = Parameter("user", "only those of one user")
 IDS = Parameter("id", "the id of scheduled messages, as in the list", True, 1_000)
-DURABLE = Parameter("name", "the name of a durable subscription", is_required=True)
-CLIENT_ID = Parameter("client_id", "the client id of its subscriber, if it has one")
-OWNER = Parameter("owner", "the user who created it, if several have the name")
-DESTINATION = Parameter("destination", "its destination, if several have the name")
 OPERATIONS: Fields = {
     "operations": {**TEXTS, "description": "what the user of the request may do with it"}
 }
@@ -95,7 +99,6 @@ class Leftovers:
 
     def endpoints(self) -> Iterator[Endpoint]:
         """Yield the requests."""
-        post = partial(Endpoint, method="POST")
         lists = partial(Endpoint, right=OWN, rights=self._listing)
         answer = listed("schedules", SCHEDULE)
         yield lists(
@@ -120,33 +123,18 @@ class Leftovers:
             answer=listed("last_values", LAST_VALUE),
             build=self.last_values,
         )
-        yield post(
+        yield Endpoint(
             name=CANCEL,
             summary="Cancel scheduled messages.",
             right=OWNER_OR_ADMIN,
             parameters=(IDS,),
             answer={"cancelled": COUNT},
             errors=("invalid-schedule",),
+            method="POST",
             operate=self.cancel,
         )
-        yield post(
-            name=END,
-            summary="End a durable subscription with its messages.",
-            right=OWNER_OR_ADMIN,
-            parameters=(DURABLE, CLIENT_ID, OWNER, DESTINATION),
-            answer={"name": TEXT, "ended": COUNT},
-            errors=("no-such-subscription", "ambiguous-subscription"),
-            operate=self.end,
-        )
-        yield post(
-            name=CLEAR,
-            summary="Remove the last value of a topic. Its subscribers get no message.",
-            right="send at the topic",
-            parameters=(TOPIC,),
-            answer={"destination": TEXT, "cleared": COUNT},
-            errors=OF_DESTINATIONS,
-            operate=self.clear,
-        )
+        yield Endpoint.of(ENDING, self.end)
+        yield Endpoint.of(VERBS[CLEAR], self.clear)
 
     def _listing(self) -> Rights:
         """Return the right to list: a login is enough, as users then see only their own items."""

@@ -16,18 +16,14 @@ from trio_stomp.base import LOOKS, Pieces, schema, slices
 from trio_stomp.broker import BOUNDS_MS, Destination, ParkedDestination, Queue, queue_of
 from trio_stomp.server import Connection
 from trio_stomp.web._pieces import chosen
-from trio_stomp.web._query import Answer, Query, Record, Word
+from trio_stomp.web._query import Answer, Query, Record
+from trio_stomp.web.declared import COUNT, FLAG, NUMBERS, OBJECT, TEXT, Word
 from trio_stomp.web.management.requests import (
     BY_NAME,
-    COUNT,
-    FLAG,
     LATENCY,
     LIMIT,
     NAME,
-    NUMBERS,
-    OBJECT,
     OFFSET,
-    TEXT,
     Endpoint,
     Key,
     Listing,

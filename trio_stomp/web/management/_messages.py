@@ -4,8 +4,8 @@ from typing import TYPE_CHECKING
 
 from attrs import define
 
-from trio_stomp.web._query import Number
-from trio_stomp.web.management.requests import COUNT, FLAG, TEXT, Items, Record, Schema
+from trio_stomp.web.declared import COUNT, FLAG, TEXT, Number, Schema
+from trio_stomp.web.management.requests import Items, Record
 
 if TYPE_CHECKING:
     from trio_stomp.broker import Manager, Message

@@ -7,49 +7,43 @@ from typing import TYPE_CHECKING
 from attrs import define
 
 from trio_stomp.broker import Action, Choice, Operation, Task
-from trio_stomp.web._query import Number, Parameter, Query
+from trio_stomp.web._query import Query
 from trio_stomp.web._site import ADMIN
-from trio_stomp.web.management._messages import MESSAGE, SHOWN, SHOWN_BYTES, MessageList
-from trio_stomp.web.management.requests import (
+from trio_stomp.web.declared import (
+    BODY,
+    CONDITIONS,
     COUNT,
-    COUNTS,
+    COUNTED,
     FLAG,
-    OF_MOVES,
-    OF_QUEUES,
-    OFFSET,
+    HOLDER,
+    ID,
+    INSTEAD,
+    OF_CHOICES,
+    ORIGIN,
+    PURGE,
     QUEUE,
-    SESSION,
+    RETRY,
+    SELECTOR,
+    SINCE,
     TEXT,
     TO,
+    UNTIL,
+    VERBS,
+)
+from trio_stomp.web.management._messages import MESSAGE, SHOWN, SHOWN_BYTES, MessageList
+from trio_stomp.web.management.requests import (
+    OFFSET,
     Endpoint,
     Items,
     Record,
     Stepwise,
     destination_of,
     messages,
-    optional,
 )
 
 if TYPE_CHECKING:
     from trio_stomp.broker import Manager
     from trio_stomp.server import Server
-
-ALL = 10**15
-MOST_IDS = 1_000
-
-SELECTOR = Parameter("selector", "a selector, which chooses messages by their headers")
-BODY = Parameter("body", "a text that the body contains")
-SINCE = Number("since", "the earliest time of arrival, in ms since 1970", most=ALL)
-UNTIL = Number("until", "the time before which they arrived, in ms since 1970", most=ALL)
-ID = Parameter("id", "the id of a message", most_times=MOST_IDS)
-CONDITIONS = (SELECTOR, BODY, SINCE, UNTIL, ID)
-COUNTED = Number(
-    "count", "the maximum number of messages, oldest first", default=ALL, least=1, most=ALL
-)
-INSTEAD = optional(TO, "the destination of all, instead of each message's original one")
-ORIGIN = Parameter("origin", "an original destination of dead letters", most_times=MOST_IDS)
-HOLDER = optional(SESSION, "the session that has them; without it, all sessions")
-CHOICES = (*OF_QUEUES, "invalid-selector")
 
 
 def choice_of(manager: "Manager", query: Query, limit: int) -> Choice:
@@ -88,7 +82,6 @@ class MessageOperations:
 
     def endpoints(self) -> Iterator[Endpoint]:
         """Yield the requests."""
-        post = partial(Endpoint, method="POST", has_progress=True)
         yield Endpoint(
             name="messages",
             summary="Show waiting messages of a queue that match all conditions, without consuming"
@@ -101,46 +94,14 @@ class MessageOperations:
                 "more": FLAG,
                 "messages": {"type": "array", "items": MESSAGE},
             },
-            errors=CHOICES,
+            errors=OF_CHOICES,
             operate=self.messages,
             has_progress=True,
         )
-        yield post(
-            name="purge",
-            summary="Remove messages of a queue for good.",
-            right="receive at the queue",
-            parameters=(QUEUE, *CONDITIONS, COUNTED),
-            answer={"queue": TEXT, "purged": COUNT},
-            errors=CHOICES,
-            operate=self.purge,
-        )
-        yield post(
-            name="move",
-            summary="Move messages of a queue to another destination.",
-            right="receive at the queue, send to the other; create, if that is a new queue",
-            parameters=(QUEUE, TO, *CONDITIONS, COUNTED),
-            answer={"queue": TEXT, "to": TEXT, "moved": COUNT},
-            errors=(*CHOICES, *OF_MOVES),
-            operate=self.move,
-        )
-        yield post(
-            name="retry",
-            summary="Send dead letters of a queue to their original destinations.",
-            right="receive at the queue, send to each destination; create, if it is a new queue",
-            parameters=(QUEUE, INSTEAD, ORIGIN, *CONDITIONS, COUNTED),
-            answer={"queue": TEXT, "sent": COUNT, "left": COUNTS},
-            errors=CHOICES,
-            operate=self.retry,
-        )
-        yield post(
-            name="redeliver",
-            summary="Return unacknowledged messages to a queue. They do not count as failed.",
-            rights=ADMIN,
-            parameters=(QUEUE, HOLDER),
-            answer={"queue": TEXT, "redelivered": COUNT},
-            errors=(*OF_QUEUES, "no-such-session"),
-            operate=self.redeliver,
-        )
+        yield Endpoint.of(PURGE, self.purge)
+        yield Endpoint.of(VERBS["move"], self.move)
+        yield Endpoint.of(RETRY, self.retry)
+        yield Endpoint.of(VERBS["redeliver"], self.redeliver)
 
     def messages(self, query: Query) -> Stepwise[Operation]:
         """Return the operation that shows messages of a queue without consuming them.

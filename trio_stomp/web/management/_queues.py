@@ -1,7 +1,6 @@
 """Queues that operators create and delete, and messages that they send."""
 
 from collections.abc import Iterator
-from functools import partial
 from typing import TYPE_CHECKING
 
 from attrs import define
@@ -9,17 +8,10 @@ from attrs import define
 from trio_stomp.base import CloseReason, ProtocolError
 from trio_stomp.broker import Action, Client, Deletion, Sending, Task
 from trio_stomp.frames import V1_2, FrameDecoder, FrameRun, HeadCache, encode_frame
-from trio_stomp.web._query import Parameter, Query, Word
+from trio_stomp.web._query import Query
 from trio_stomp.web._site import ADMIN
+from trio_stomp.web.declared import FORCE, OF_BODIES, OF_SENDS, QUEUE, TEXT, VERBS, Parameter
 from trio_stomp.web.management.requests import (
-    COUNT,
-    FLAG,
-    OF_BODIES,
-    OF_DESTINATIONS,
-    OF_QUEUES,
-    OF_SENDS,
-    QUEUE,
-    TEXT,
     Endpoint,
     Stepwise,
     as_http,
@@ -32,7 +24,6 @@ if TYPE_CHECKING:
     from trio_stomp.broker import Manager
     from trio_stomp.server import Server
 
-FORCE = Word("force", "1 = also with messages and consumers", choices=("0", "1"))
 WHERE = Parameter("destination", "a destination, as destination=/queue/orders", is_required=True)
 HEADER = Parameter("header", "a header of the message, as header=colour:red", most_times=100)
 OF_THE_BROKER = frozenset({"destination", "content-length", "receipt", "transaction"})
@@ -49,30 +40,11 @@ class QueueRequests:
 
     def endpoints(self) -> Iterator[Endpoint]:
         """Yield the requests."""
-        post = partial(Endpoint, method="POST")
-        yield post(
-            name="create",
-            summary="Create a queue that stays without messages and consumers, with a store also"
-            " over restarts, until it is deleted.",
-            right="create at the queue",
-            parameters=(QUEUE,),
-            answer={"queue": TEXT, "created": FLAG},
-            errors=OF_DESTINATIONS,
-            as_send=True,
-            operate=self.create,
-        )
-        yield post(
-            name="delete",
-            summary="Delete a queue.",
-            rights=ADMIN,
-            parameters=(QUEUE, FORCE),
-            answer={"queue": TEXT, "deleted": FLAG, "purged": COUNT, "held": COUNT},
-            errors=(*OF_QUEUES, "queue-not-empty", "queue-in-use"),
-            operate=self.delete,
-            has_progress=True,
-        )
-        yield post(
+        yield Endpoint.of(VERBS["create"], self.create)
+        yield Endpoint.of(VERBS["delete"], self.delete)
+        yield Endpoint(
             name="send",
+            method="POST",
             summary="Send a message. Its body is that of the request.",
             right="send at the destination",
             parameters=(WHERE, HEADER),

@@ -7,24 +7,21 @@ from attrs import define
 
 from trio_stomp.base import LOOKS, Pieces, ProtocolError, slices
 from trio_stomp.broker import Action, Reading, StreamReader, Trimming, needs
-from trio_stomp.web._query import Answer, Number, Parameter, Query, as_list
+from trio_stomp.web._query import Answer, Query, as_list
 from trio_stomp.web._site import ADMIN
+from trio_stomp.web.declared import AT, COUNT, FLAG, STREAM, TEXT, TIME, VERBS, Parameter, Schema
 from trio_stomp.web.management._messages import BODY, SHOWN, SHOWN_BYTES
 from trio_stomp.web.management._subscriptions import SUBSCRIPTION
 from trio_stomp.web.management.requests import (
     BY_NAME,
-    COUNT,
-    FLAG,
     HEAD,
     LIMIT,
     NAME,
     OFFSET,
-    TEXT,
     Endpoint,
     Items,
     Listing,
     Record,
-    Schema,
     Stepwise,
     as_http,
     http_error,
@@ -39,11 +36,6 @@ if TYPE_CHECKING:
     from trio_stomp.frames import Head
     from trio_stomp.server import Server
 
-STREAM = Parameter("stream", "a stream, as stream=/stream/topic/log", is_required=True)
-AT = Number("offset", "the offset of the first record", most=2**53)
-TIME = Number(
-    "time", "the time of the first record, in ms since 1970, instead of offset", most=2**53
-)
 TOPIC = Parameter("topic", "a topic to which records were sent", most_times=16)
 STREAM_FIELDS = {
     "stream": TEXT,
@@ -120,16 +112,7 @@ class StreamRequests:
             errors=("unknown-stream",),
             operate=self.records,
         )
-        yield Endpoint(
-            name="trim",
-            summary="Drop the records of a stream before an offset or a time.",
-            rights=ADMIN,
-            parameters=(STREAM, AT, TIME),
-            answer={"stream": TEXT, "first": COUNT, "trimmed": COUNT},
-            errors=("unknown-stream",),
-            method="POST",
-            operate=self.trim,
-        )
+        yield Endpoint.of(VERBS["trim"], self.trim)
 
     def streams(self, query: Query) -> Pieces[Answer]:
         """Return the streams, with their offsets, sizes and limits."""

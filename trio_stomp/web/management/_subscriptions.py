@@ -9,14 +9,12 @@ from attrs import define
 from trio_stomp.base import LOOKS, Pieces, slices
 from trio_stomp.broker import Binding, Subscription
 from trio_stomp.web._pieces import chosen
-from trio_stomp.web._query import Answer, Parameter, Query, Word, as_list
+from trio_stomp.web._query import Answer, Query, as_list
+from trio_stomp.web.declared import COUNT, FLAG, TEXT, Parameter, Word
 from trio_stomp.web.management.requests import (
     COPIES,
-    COUNT,
-    FLAG,
     LIMIT,
     OFFSET,
-    TEXT,
     Endpoint,
     Window,
     http_error,

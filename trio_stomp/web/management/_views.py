@@ -9,30 +9,33 @@ from attrs import asdict, define, evolve
 
 from trio_stomp.base import Pieces, ProtocolError, RemoteError
 from trio_stomp.broker import BOUNDS_MS
-from trio_stomp.web._query import JSON, Answer, Parameter, Query, as_list
-from trio_stomp.web.management._changes import find_connection
-from trio_stomp.web.management._core import Core
-from trio_stomp.web.management._lists import QUEUE_FIELDS
-from trio_stomp.web.management._subscriptions import SUBSCRIPTION
-from trio_stomp.web.management.requests import (
+from trio_stomp.web._query import JSON, Answer, Query, as_list
+from trio_stomp.web.declared import (
     COUNT,
     FLAG,
-    HEAD,
-    LATENCY,
-    LIMIT,
     NUMBER,
     NUMBERS,
     OBJECT,
     OF_DESTINATIONS,
     OF_QUEUES,
-    OFFSET,
     QUEUE,
     SESSION,
     TEXT,
     TEXTS,
+    Parameter,
+    Schema,
+)
+from trio_stomp.web.management._changes import find_connection
+from trio_stomp.web.management._core import Core
+from trio_stomp.web.management._lists import QUEUE_FIELDS
+from trio_stomp.web.management._subscriptions import SUBSCRIPTION
+from trio_stomp.web.management.requests import (
+    HEAD,
+    LATENCY,
+    LIMIT,
+    OFFSET,
     Endpoint,
     Record,
-    Schema,
     Window,
     as_http,
     destination_of,

@@ -4,5 +4,4 @@ Handles: the command, questions to nodes over the servers of NATS.
 Does not handle: starting and stopping nodes; see ``serve``.
 """
 
-from trio_stomp.cli.commands._cluster._command import main as main
-from trio_stomp.cli.commands._cluster._command import make_parser as make_parser
+from trio_stomp.cli.commands._cluster._command import COMMAND as COMMAND

@@ -2,25 +2,14 @@
 
 import argparse
 import os
-from collections.abc import Awaitable, Callable, Sequence
 from contextlib import ExitStack
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import trio
 
 from trio_stomp.base import OptionError, innermost
-from trio_stomp.cli._tool import (
-    CANNOT,
-    WELL,
-    CannotDo,
-    Parser,
-    add_commands,
-    add_json,
-    make_tool_parser,
-    say,
-    show_json,
-    show_table,
-)
+from trio_stomp.cli._command import JSON, Argument, Command, act
+from trio_stomp.cli._tool import CANNOT, WELL, CannotDo, report, say, show_json, show_table
 from trio_stomp.cli.commands._cluster._ask import (
     behind,
     drain,
@@ -36,10 +25,11 @@ from trio_stomp.cli.commands._cluster._ask import (
 from trio_stomp.store import StoreError
 
 if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable
+
     from trio_stomp.cluster import ClusterNames
     from trio_stomp.nats import JetStream
 
-NAME = "cluster"
 VARIABLE = "TRIO_STOMP__CLUSTER__CLUSTER"
 """The variable that sets the same option of a node."""
 CONNECT_S = 5.0
@@ -58,77 +48,27 @@ docs/operate/cluster.md describes clusters.
 T = TypeVar("T")
 
 
-def main(argv: Sequence[str]) -> int:
+def _run(given: argparse.Namespace) -> int:
     """Run ``cluster``, and return the exit code.
 
     Raises:
       OptionError: an option or file is wrong; the text is one line for the operator.
       CannotDo: the servers of NATS cannot be reached, or there is no such cluster or node.
     """
-    given = make_parser().parse_args(list(argv))
     try:
-        return COMMANDS[given.command](given)
+        return act(given)
     except StoreError as error:
         raise CannotDo(str(error)) from error
 
 
-def make_parser() -> Parser:
-    """Return the parser of the arguments after ``cluster``."""
-    parser = make_tool_parser(NAME, "Show the nodes of a cluster, and move it.", EPILOG)
-    texts = {
-        "status": "show nodes, log and servers",
-        "move": "make another node the owner",
-        "drain": "keep a node from being the owner, before work on its machine",
-        "verify": "compare the states of all nodes",
-        "vacate": "move all streams away from a server of NATS, to remove it",
-        "import": "fill a new cluster from a store",
-    }
-    for name, command in add_commands(parser, texts).items():
-        add = command.add_argument
-        if name == "move":
-            add("node", nargs="?", default="", help="the new owner; none = any")
-        elif name == "drain":
-            add("node", help="the node")
-        elif name == "verify":
-            add("--timeout", type=float, default=60.0, metavar="S", help="time limit for a digest")
-        elif name == "vacate":
-            add("server", help="its server_name")
-            add("--timeout", type=float, default=60.0, metavar="S", help="time limit for a stream")
-        elif name == "import":
-            add(
-                "sources",
-                nargs="+",
-                metavar="DIR|URL",
-                help="its --data-dir or --store-url; or DIR/cluster-NAME.00 and so on of a node",
-            )
-            add("--cluster-replicas", type=int, default=3, metavar="N", help="as for the nodes")
-            add("--cluster-partitions", type=int, default=1, metavar="N", help="as for the nodes")
-            add("--cluster-colocate", default="", metavar="GROUPS", help="as for the nodes")
-            add("--dialect", default="native", help="of the names in scheduled messages")
-        if name == "status":
-            add("--partition", type=int, metavar="N", help="one partition, from 0; else all")
-        elif name in ("move", "verify"):
-            add("--partition", type=int, default=0, metavar="N", help="the partition, from 0")
-        servers = os.environ.get(VARIABLE, "")
-        add("--cluster", default=servers, metavar="URL,…", help=f"servers of NATS; else {VARIABLE}")
-        add("--cluster-name", default="stomp", metavar="NAME", help="name of the cluster")
-        add(
-            "--cluster-credentials", default="", metavar="FILE", help="login and passcode, or token"
-        )
-        add("--cluster-ca", default="", metavar="FILE", help="authorities of the servers")
-        add("--cluster-cert", default="", metavar="FILE", help="certificate and key for them")
-        add_json(command)
-    return parser
-
-
 def _status(given: argparse.Namespace) -> int:
     if given.partition is None:
-        parts = _run(given, look_at_all)
+        parts = _ask(given, look_at_all)
         if len(parts) > 1:
             return _status_of_all(given, sums_of(parts))
         (found,) = parts
     else:
-        found = _run(given, look)
+        found = _ask(given, look)
     if given.json:
         show_json(found)
         return WELL if found["owner"] else CANNOT
@@ -200,23 +140,19 @@ def _show_differences(found: dict[str, Any]) -> None:
 
 
 def _move(given: argparse.Namespace) -> int:
-    return _show_owner(given, _run(given, hand_over))
+    return _show_owner(given, _ask(given, hand_over))
 
 
 def _drain(given: argparse.Namespace) -> int:
-    return _show_owner(given, _run(given, drain))
+    return _show_owner(given, _ask(given, drain))
 
 
 def _show_owner(given: argparse.Namespace, owner: str) -> int:
-    if given.json:
-        show_json({"owner": owner})
-    else:
-        say(f"{owner} owns the cluster now")
-    return WELL
+    return report(given, {"owner": owner}, f"{owner} owns the cluster now")
 
 
 def _verify(given: argparse.Namespace) -> int:
-    found = _run(given, verify)
+    found = _ask(given, verify)
     digests = {row["digest"] for row in found}
     are_equal = len(digests) == 1 and not any(row["failure"] for row in found)
     if given.json:
@@ -236,7 +172,7 @@ def _verify(given: argparse.Namespace) -> int:
 
 
 def _vacate(given: argparse.Namespace) -> int:
-    found = _run(given, vacate)
+    found = _ask(given, vacate)
     if given.json:
         show_json(found)
         return WELL
@@ -248,18 +184,16 @@ def _vacate(given: argparse.Namespace) -> int:
 def _import(given: argparse.Namespace) -> int:
     with ExitStack() as stack:
         given.views = {each: open_unused(each, stack) for each in given.sources}
-        found = _run(given, move_in)
-    if given.json:
-        show_json(found)
-    else:
-        counts = ", ".join(f"{name}: {count}" for name, count in found.items())
-        say(f"cluster {given.cluster_name} is filled: {counts}; start its nodes")
-    return WELL
+        found = _ask(given, move_in)
+    counts = ", ".join(f"{name}: {count}" for name, count in found.items())
+    return report(
+        given, found, f"cluster {given.cluster_name} is filled: {counts}; start its nodes"
+    )
 
 
-def _run(
+def _ask(
     given: argparse.Namespace,
-    act: "Callable[[argparse.Namespace, ClusterNames, JetStream], Awaitable[T]]",
+    order: "Callable[[argparse.Namespace, ClusterNames, JetStream], Awaitable[T]]",
 ) -> T:
     # Imported late: other commands do without.
     from trio_stomp.cluster import ClusterNames
@@ -267,6 +201,7 @@ def _run(
     from trio_stomp.nats import JetStream, NatsError, NoResponders, open_client
     from trio_stomp.startup import nats_options
 
+    given.cluster = given.cluster or os.environ.get(VARIABLE, "")
     if not given.cluster:
         raise OptionError(
             f"cluster {given.command}: name the servers of NATS: --cluster nats://HOST:4222"
@@ -280,7 +215,7 @@ def _run(
                 await client.wait_until_connected()
             try:
                 part = ClusterNames(options.cluster_name, getattr(given, "partition", 0) or 0)
-                return await act(given, part, JetStream(client))
+                return await order(given, part, JetStream(client))
             except NoResponders as error:
                 raise CannotDo("JetStream is off at these servers") from error
             except NatsError as error:
@@ -292,11 +227,70 @@ def _run(
         raise innermost(group) from None
 
 
-COMMANDS: dict[str, Callable[[argparse.Namespace], int]] = {
-    "status": _status,
-    "move": _move,
-    "drain": _drain,
-    "verify": _verify,
-    "vacate": _vacate,
-    "import": _import,
-}
+SERVERS = (
+    Argument("--cluster URL,…", f"servers of NATS; else {VARIABLE}", default=""),
+    Argument("--cluster-name NAME", "name of the cluster", default="stomp"),
+    Argument("--cluster-credentials FILE", "login and passcode, or token", default=""),
+    Argument("--cluster-ca FILE", "authorities of the servers", default=""),
+    Argument("--cluster-cert FILE", "certificate and key for them", default=""),
+    JSON,
+)
+PARTITION = Argument("--partition N", "the partition, from 0", int, default=0)
+COMMAND = Command(
+    _run,
+    epilog=EPILOG,
+    text="Show the nodes of a cluster, and move it.",
+    commands={
+        "status": Command(
+            _status,
+            (Argument("--partition N", "one partition, from 0; else all", int), *SERVERS),
+            "show nodes, log and servers",
+        ),
+        "move": Command(
+            _move,
+            (Argument("[node]", "the new owner; none = any", default=""), PARTITION, *SERVERS),
+            "make another node the owner",
+        ),
+        "drain": Command(
+            _drain,
+            (Argument("node", "the node"), *SERVERS),
+            "keep a node from being the owner, before work on its machine",
+        ),
+        "verify": Command(
+            _verify,
+            (
+                Argument("--timeout S", "time limit for a digest", float, default=60.0),
+                PARTITION,
+                *SERVERS,
+            ),
+            "compare the states of all nodes",
+        ),
+        "vacate": Command(
+            _vacate,
+            (
+                Argument("server", "its server_name"),
+                Argument("--timeout S", "time limit for a stream", float, default=60.0),
+                *SERVERS,
+            ),
+            "move all streams away from a server of NATS, to remove it",
+        ),
+        "import": Command(
+            _import,
+            (
+                Argument(
+                    "DIR|URL...",
+                    "its --data-dir or --store-url; or DIR/cluster-NAME.00 and so on of a node",
+                    dest="sources",
+                ),
+                Argument("--cluster-replicas N", "as for the nodes", int, default=3),
+                Argument("--cluster-partitions N", "as for the nodes", int, default=1),
+                Argument("--cluster-colocate GROUPS", "as for the nodes", default=""),
+                Argument(
+                    "--dialect DIALECT", "of the names in scheduled messages", default="native"
+                ),
+                *SERVERS,
+            ),
+            "fill a new cluster from a store",
+        ),
+    },
+)

@@ -5,19 +5,11 @@ import os
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 
+from attrs import asdict
+
+from trio_stomp.cli._command import JSON, PROGRESS, Argument, Command, count, port_number
 from trio_stomp.cli._progress import progress
-from trio_stomp.cli._tool import (
-    CANNOT,
-    WELL,
-    Parser,
-    add_json,
-    add_progress,
-    count,
-    make_tool_parser,
-    port_number,
-    say,
-    show_json,
-)
+from trio_stomp.cli._tool import CANNOT, WELL, report
 from trio_stomp.cli.commands._doctor._disk import check_data_directory
 from trio_stomp.cli.commands._doctor._machine import (
     FAIL,
@@ -33,8 +25,6 @@ from trio_stomp.cli.commands._doctor._machine import (
     check_user,
 )
 from trio_stomp.config import COMMAND_LINE, CONFIG_VARIABLE, Given, Settings, Source, load
-
-NAME = "doctor"
 
 EPILOG = """\
 It checks the settings that a broker would use: those of --config or of the file that
@@ -58,13 +48,12 @@ OPTIONS = {
 """The settings that the command line takes, and their flags."""
 
 
-def main(argv: Sequence[str]) -> int:
+def _run(given: argparse.Namespace) -> int:
     """Run ``doctor``, and return the exit code.
 
     Raises:
       OptionError: an option or file is wrong; the text is one line for the operator.
     """
-    given = make_parser().parse_args(list(argv))
     settings = _settings(given)
     host, transport = settings.listen.host, settings.transport
     ports = [settings.listen.port, *([transport.tls_port] if transport.tls_port else [])]
@@ -85,24 +74,8 @@ def main(argv: Sequence[str]) -> int:
             found += check()
             tell(number, len(checks))
     is_well = all(finding.status != FAIL for finding in found)
-    if given.json:
-        show_json(
-            {
-                "ok": is_well,
-                "checks": [
-                    {
-                        "name": each.name,
-                        "status": each.status,
-                        "text": each.text,
-                        "remedy": each.remedy,
-                    }
-                    for each in found
-                ],
-            }
-        )
-    else:
-        _show(found)
-    return WELL if is_well else CANNOT
+    listed = {"ok": is_well, "checks": [asdict(each) for each in found]}
+    return report(given, listed, *_lines(found), code=WELL if is_well else CANNOT)
 
 
 def _settings(given: argparse.Namespace) -> Settings:
@@ -119,52 +92,42 @@ def _settings(given: argparse.Namespace) -> Settings:
     return load(given.config, os.environ, chosen).settings
 
 
-def _show(found: Sequence[Finding]) -> None:
+def _lines(found: Sequence[Finding]) -> Iterator[str]:
     width = max(len(each.name) for each in found)
     for each in found:
-        say(f"{SIGNS[each.status]:<4}  {each.name:<{width}}  {each.text}")
+        yield f"{SIGNS[each.status]:<4}  {each.name:<{width}}  {each.text}"
         if each.remedy:
-            say(f"{'':<4}  {'':<{width}}  -> {each.remedy}")
+            yield f"{'':<4}  {'':<{width}}  -> {each.remedy}"
 
 
-def make_parser() -> Parser:
-    """Return the parser of the arguments after ``doctor``."""
-    parser = make_tool_parser(NAME, "Check whether this machine meets a broker's needs.", EPILOG)
-    parser.add_argument(
-        "-C",
-        "--config",
-        metavar="FILE",
-        help=f"settings of the broker, as for serve (default: the file in {CONFIG_VARIABLE})",
-    )
-    parser.add_argument(
-        "-p",
-        "--port",
-        type=port_number,
-        metavar="PORT",
-        help="port of the broker (default: from its settings, or 61613)",
-    )
-    parser.add_argument(
-        "-b",
-        "--host",
-        metavar="HOST",
-        help="address of the broker (default: from its settings, or 127.0.0.1)",
-    )
-    parser.add_argument(
-        "--data-dir",
-        metavar="DIR",
-        help="data directory of the broker (default: from its settings, or none)",
-    )
-    parser.add_argument(
-        "--connections",
-        dest="max_connections",
-        type=count,
-        metavar="N",
-        help="expected number of connections (default: its max_connections, or 20000)",
-    )
-    parser.add_argument("--tls-cert", metavar="FILE", help="its certificate")
-    parser.add_argument(
-        "--tls-key", metavar="FILE", help="private key, if not in the certificate's file"
-    )
-    add_json(parser)
-    add_progress(parser)
-    return parser
+COMMAND = Command(
+    _run,
+    (
+        Argument(
+            "-C --config FILE",
+            f"settings of the broker, as for serve (default: the file in {CONFIG_VARIABLE})",
+        ),
+        Argument(
+            "-p --port PORT",
+            "port of the broker (default: from its settings, or 61613)",
+            port_number,
+        ),
+        Argument(
+            "-b --host HOST", "address of the broker (default: from its settings, or 127.0.0.1)"
+        ),
+        Argument(
+            "--data-dir DIR", "data directory of the broker (default: from its settings, or none)"
+        ),
+        Argument(
+            "--connections N",
+            "expected number of connections (default: its max_connections, or 20000)",
+            count,
+            dest="max_connections",
+        ),
+        Argument("--tls-cert FILE", "its certificate"),
+        Argument("--tls-key FILE", "private key, if not in the certificate's file"),
+        JSON,
+        PROGRESS,
+    ),
+    epilog=EPILOG,
+)

@@ -21,7 +21,7 @@ from trio_stomp._version import __version__
 from trio_stomp.base import OptionError
 from trio_stomp.cli._connect_options import Address
 from trio_stomp.cli._http_get import Site, Unreachable
-from trio_stomp.cli._tool import CannotDo
+from trio_stomp.cli._tool import AT_HOME, CannotDo, cause_of, remedy_of_listening
 from trio_stomp.cli.process import SPARE_FILES, variant_suffix
 
 OK, WARN, FAIL = "ok", "warn", "fail"
@@ -123,15 +123,11 @@ def check_port(host: str, port: int) -> Iterator[Finding]:
     try:
         socket.create_server((host, port), family=family).close()
     except (OSError, UnicodeError, OverflowError) as error:
-        number = getattr(error, "errno", None)
-        if number == errno.EADDRINUSE:
+        if getattr(error, "errno", None) == errno.EADDRINUSE:
             yield _who_answers(host, port, place)
             return
-        remedy = "choose an address of this machine with --host"
-        if number == errno.EACCES:
-            remedy = "choose a --port of 1024 or more, or grant the right to use this one"
-        cause = (getattr(error, "strerror", None) or "no such host").lower()
-        yield Finding(FAIL, "port", f"{place} is not available: {cause}", remedy)
+        text = f"{place} is not available: {cause_of(error)}"
+        yield Finding(FAIL, "port", text, remedy_of_listening(error) or AT_HOME)
         return
     yield Finding(OK, "port", f"{place} is free" if port else f"{host} has free ports")
 

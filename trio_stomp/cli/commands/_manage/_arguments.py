@@ -1,95 +1,47 @@
-"""The arguments of the management commands, most of which are parameters of their requests."""
+"""What the management commands share: their arguments, most of them parameters of requests."""
 
 import argparse
-from collections.abc import Iterator, Mapping
+from collections.abc import Sequence
 from typing import Any
 
-from attrs import frozen
-
-from trio_stomp.cli._tool import count, size_in_bytes, time_ms
-
-
-@frozen(init=False)
-class Argument:
-    """An argument of a command.
-
-    Args:
-      flags: Its name or its options.
-      is_local: Whether it is for the command only, and not a parameter of the request.
-      options: Keyword arguments of ``ArgumentParser.add_argument``.
-    """
-
-    flags: tuple[str, ...]
-    options: Mapping[str, Any]
-    is_local: bool
-
-    def __init__(self, *flags: str, is_local: bool = False, **options: Any) -> None:  # noqa: ANN401
-        self.__attrs_init__(flags, options, is_local)
-
-    @property
-    def name(self) -> str:
-        """The name of the parameter, and of the attribute of the parsed command line."""
-        return str(self.options.get("dest") or self.flags[0].lstrip("-").replace("-", "_"))
+from trio_stomp.cli._command import JSON, Argument, Command, Run, count, size_in_bytes, time_ms
+from trio_stomp.cli._connect_options import ACCESS
+from trio_stomp.cli._http_get import understanding
+from trio_stomp.web.declared import QUEUE, Flag, Number, Parameter, Time
 
 
-def add_arguments(parser: argparse.ArgumentParser, arguments: tuple[Argument, ...]) -> None:
-    """Add arguments to a parser."""
-    for each in arguments:
-        parser.add_argument(*each.flags, **each.options)
+def tool(run: Run, arguments: Sequence[Argument], text: str = "", epilog: str = "") -> Command:
+    """Return a command that asks a broker."""
+
+    def understood(given: argparse.Namespace) -> int:
+        with understanding(given):
+            return run(given)
+
+    return Command(understood, (*arguments, JSON, *ACCESS), text, epilog)
 
 
-def parameters(
-    given: argparse.Namespace, arguments: tuple[Argument, ...]
-) -> Iterator[tuple[str, Any]]:
-    """Yield the parameters of the request."""
-    for each in arguments:
-        if not each.is_local:
-            yield each.name, getattr(given, each.name)
+def argument_of(declared: Parameter) -> Argument:
+    """Return the argument of a command for a parameter of its request."""
+    name, value, parse = declared.name, declared.value or declared.name.upper(), None
+    help = declared.help
+    if isinstance(declared, Flag):
+        return Argument(f"--{name}", help)
+    if isinstance(declared, Time):
+        value, parse, help = "TIME", time_ms, f"{help}: a time, or a span before now, such as 10m"
+    elif isinstance(declared, Number):
+        value, parse = "N", count if declared.least else size_in_bytes
+    if declared.most_times > 1:
+        value, help = f"{value}...", f"{help}; repeatable"
+    usage = value if declared.is_required else f"--{name.replace('_', '-')} {value}"
+    return Argument(usage, help, parse, dest=name)
 
 
-QUEUE = Argument("queue", metavar="QUEUE", help="name of the queue, such as /queue/orders")
-DEAD = Argument("queue", metavar="QUEUE", help="where the dead letters come from: see dlq --help")
-EXACT = Argument(
-    "--exact", action="store_true", is_local=True, help="QUEUE is the dead-letter queue itself"
-)
-TO = Argument("to", metavar="TO", help="the destination to move them to")
-OTHER = Argument("--to", metavar="TO", help="send to TO, not to the original destinations")
-SELECTOR = Argument(
-    "--selector", metavar="S", help="only messages whose headers match, as in kind = 'apple'"
-)
-BODY = Argument("--body", metavar="TEXT", help="only messages whose body contains this")
-SINCE = Argument(
-    "--since",
-    type=time_ms,
-    metavar="TIME",
-    help="only messages that arrived then or later: a time, or a span before now, such as 10m",
-)
-UNTIL = Argument("--until", type=time_ms, metavar="TIME", help="only messages that arrived earlier")
-ID = Argument("--id", action="append", metavar="ID", help="only this message; repeatable")
-COUNT = Argument("--count", type=count, metavar="N", help="at most N messages, oldest first")
-CHOICE = (SELECTOR, BODY, SINCE, UNTIL, ID)
-"""The options that choose messages of a queue."""
-SESSION = Argument("session", metavar="SESSION", help="its id, from: trio-stomp ls connections")
-OF_SESSION = Argument("--session", metavar="SESSION", help="only those of this session")
-ORIGIN = Argument(
-    "--origin", action="append", metavar="D", help="only those that were sent to D; repeatable"
-)
-STREAM = Argument("stream", metavar="STREAM", help="its name, from: trio-stomp ls streams")
-FIRST = Argument("--offset", type=size_in_bytes, metavar="N", help="keep from this record on")
-FIRST_TIME = Argument(
-    "--time", type=time_ms, metavar="TIME", help="keep from this time on, instead of --offset"
-)
-TOPIC = Argument("destination", metavar="TOPIC", help="its name, such as /topic/rates")
-BACK_TO = Argument(
-    "--since",
-    type=time_ms,
-    metavar="TIME",
-    help="the begin: a time, or a span such as 6h (default: as far as the broker remembers)",
-)
-POINTS = Argument("--points", type=count, default=24, metavar="N", help="lines (default: 24)")
-USER = Argument("--user", metavar="USER", help="only those of this user")
-DURABLE = Argument("name", metavar="NAME", help="from: trio-stomp ls durables")
-CLIENT_ID = Argument("--client-id", metavar="ID", help="the client id of its subscriber")
-OWNER = Argument("--owner", metavar="USER", help="the user who created it")
-DESTINATION = Argument("--destination", metavar="D", help="its destination")
-YES = Argument("--yes", action="store_true", is_local=True, help="do not ask for confirmation")
+def values_of(given: argparse.Namespace, parameters: Sequence[Parameter]) -> dict[str, Any]:
+    """Return the parameters of a request that the command line gives."""
+    return {each.name: getattr(given, each.name) for each in parameters}
+
+
+NAMED = argument_of(QUEUE)
+DEAD = Argument("QUEUE", "where the dead letters come from: see dlq --help")
+EXACT = Argument("--exact", "QUEUE is the dead-letter queue itself")
+YES = Argument("--yes", "do not ask for confirmation")

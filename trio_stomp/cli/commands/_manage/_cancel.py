@@ -3,16 +3,17 @@
 import argparse
 
 from trio_stomp.base import OptionError
+from trio_stomp.cli._command import Argument
 from trio_stomp.cli._http_get import open_site
-from trio_stomp.cli._tool import CANNOT, WELL, ask_yes, say, show_json
-from trio_stomp.cli.commands._manage._arguments import YES, Argument
+from trio_stomp.cli._tool import CANNOT, WELL, ask_yes, report, say
+from trio_stomp.cli.commands._manage._arguments import YES
 
 AT_ONCE = 1_000
 """Ids in one request."""
 ARGUMENTS = (
-    Argument("id", nargs="*", metavar="ID", help="from: trio-stomp ls schedules"),
-    Argument("--user", metavar="USER", help="all of this user"),
-    Argument("--all", action="store_true", help="all of all users"),
+    Argument("[ID...]", "from: trio-stomp ls schedules"),
+    Argument("--user USER", "all of this user"),
+    Argument("--all", "all of all users"),
     YES,
 )
 
@@ -38,8 +39,6 @@ def cancel(given: argparse.Namespace) -> int:
     for at in range(0, len(ids), AT_ONCE):
         found = site.operate("POST", "cancel", {"id": ids[at : at + AT_ONCE]})
         cancelled += found["cancelled"]
-    if given.json:
-        show_json({"cancelled": cancelled})
-    else:
-        say(f"{cancelled:,} messages will not be sent")
-    return CANNOT if given.id and not cancelled else WELL
+    text = f"{cancelled:,} messages will not be sent"
+    code = CANNOT if given.id and not cancelled else WELL
+    return report(given, {"cancelled": cancelled}, text, code=code)

@@ -1,48 +1,53 @@
 """Commands that send one request, which changes something."""
 
 import argparse
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from types import MappingProxyType
 from typing import Any
 
 from attrs import frozen
 
+from trio_stomp.cli._command import PROGRESS, Command
 from trio_stomp.cli._http_get import Refused, open_site
 from trio_stomp.cli._progress import progress
-from trio_stomp.cli._tool import CANNOT, WELL, add_progress, ask_yes, say, show_json
-from trio_stomp.cli.commands._manage._arguments import YES, Argument, add_arguments, parameters
+from trio_stomp.cli._tool import CANNOT, WELL, ask_yes, report, say
+from trio_stomp.cli.commands._manage._arguments import (
+    DEAD,
+    EXACT,
+    YES,
+    argument_of,
+    tool,
+    values_of,
+)
 from trio_stomp.cli.commands._manage._dead import queue_of
+from trio_stomp.web.declared import Verb
 
 Record = dict[str, Any]
 
 
 @frozen
 class Change:
-    """A command that sends one POST.
+    """A command that sends one POST, as it is declared.
 
     Args:
-      verb: The last part of the request's address.
-      arguments: The arguments, most of which are parameters of the request.
-      done: Returns what is printed, given the answer.
-      question: The question to confirm first, with fields of the command line; "" = none.
-      is_long: Whether the broker reports progress.
+      declared: The operation.
+      is_of_dead: Whether the queue is named by the destination that dead letters come from.
       missing: The figures that mean nothing was done, if no such queue exists; {} = an error.
-      epilog: The end of the help.
     """
 
-    verb: str
-    arguments: tuple[Argument, ...]
-    done: Callable[[Record], str]
-    question: str = ""
-    is_long: bool = False
+    declared: Verb
+    is_of_dead: bool = False
     missing: Mapping[str, Any] = MappingProxyType({})
-    epilog: str = ""
 
-    def add_to(self, parser: argparse.ArgumentParser) -> None:
-        """Add the arguments to a parser."""
-        add_arguments(parser, (*self.arguments, YES) if self.question else self.arguments)
-        if self.is_long:
-            add_progress(parser)
+    def command(self, text: str = "") -> Command:
+        """Return the command, with a line of help unless it is that of the list of commands."""
+        declared = self.declared
+        arguments = list(map(argument_of, declared.parameters))
+        if self.is_of_dead:
+            arguments[:1] = [DEAD, EXACT]
+        arguments += [YES][: bool(declared.question)] + [PROGRESS][: declared.has_progress]
+        epilog = f"{declared.note}Required right: {declared.right}.\n"
+        return tool(self.run, arguments, text, epilog)
 
     def run(self, given: argparse.Namespace) -> int:
         """Send the request, and print the result.
@@ -51,15 +56,16 @@ class Change:
           OptionError: an option is wrong, or there is no terminal to ask at.
           CannotDo: the broker cannot be reached, or refuses.
         """
-        query = {**dict(parameters(given, self.arguments)), **queue_of(given)}
-        if self.question and not given.yes and not ask_yes(_asked(self.question, query)):
+        name, question = self.declared.name, self.declared.question
+        query = {**values_of(given, self.declared.parameters), **queue_of(given)}
+        if question and not given.yes and not ask_yes(_asked(question, query)):
             say("nothing was changed")
             return WELL
-        with progress(self.verb, wanted=given.progress if self.is_long else False) as tell:
+        with progress(name, wanted=getattr(given, "progress", False)) as tell:
             try:
                 result = open_site(given).operate(
                     "POST",
-                    self.verb,
+                    name,
                     query,
                     tell=lambda line: tell(line.get("seen", 0), line.get("total", 0)),
                 )
@@ -67,11 +73,8 @@ class Change:
                 if not self.missing or error.code != "no-such-queue":
                     raise
                 result = {**query, **self.missing}
-        if given.json:
-            show_json(result)
-        else:
-            say(*self.done(result).splitlines())
-        return CANNOT if result.get("left") else WELL
+        lines = self.declared.done(result).splitlines()
+        return report(given, result, *lines, code=CANNOT if result.get("left") else WELL)
 
 
 def _asked(question: str, query: Record) -> str:

@@ -7,19 +7,17 @@ from pathlib import Path
 from typing import Any
 
 from trio_stomp.base import OptionError
+from trio_stomp.cli._command import Argument
 from trio_stomp.cli._http_get import API, open_site
-from trio_stomp.cli._tool import WELL, CannotDo, put, say, show_json
-from trio_stomp.cli.commands._manage._arguments import Argument
+from trio_stomp.cli._tool import WELL, CannotDo, put, report, show_json
 
 STANDARD = "-"
 EXPORT = (
-    Argument(
-        "--format", choices=("toml", "json"), default="toml", help="of the output (default: toml)"
-    ),
+    Argument("--format", "of the output (default: toml)", choices=("toml", "json"), default="toml"),
 )
 IMPORT = (
-    Argument("file", metavar="FILE", help="definitions in TOML or JSON; - = standard input"),
-    Argument("--dry-run", action="store_true", help="only show what would be created"),
+    Argument("FILE", "definitions in TOML or JSON; - = standard input"),
+    Argument("--dry-run", "only show what would be created"),
 )
 EXPORT_EPILOG = """\
 Definitions are the created queues, the policies, and the durable subscriptions. Messages are not
@@ -60,11 +58,7 @@ def import_definitions(given: argparse.Namespace) -> int:
     kind = "application/json" if body.lstrip()[:1] == b"{" else "application/toml"
     query = {"dry_run": given.dry_run}
     found = open_site(given).operate("POST", "definitions", query, body=body, kind=kind)
-    if given.json:
-        show_json(found)
-    else:
-        say(*_lines(found))
-    return WELL
+    return report(given, found, *_lines(found))
 
 
 def _read(name: str) -> bytes:

@@ -2,12 +2,13 @@
 
 import argparse
 import json
+from collections.abc import Iterator
 from typing import Any
 
 from trio_stomp.base import OptionError
+from trio_stomp.cli._command import Argument
 from trio_stomp.cli._http_get import open_site
-from trio_stomp.cli._tool import WELL, say, show_json
-from trio_stomp.cli.commands._manage._arguments import Argument, parameters
+from trio_stomp.cli._tool import report
 
 EPILOG = """\
 MESSAGE-ID is the header message-id of a MESSAGE. --destination explains the state of a destination;
@@ -18,10 +19,10 @@ those with the right to monitor.
 
 
 ARGUMENTS = (
-    Argument("message_id", nargs="?", metavar="MESSAGE-ID", help="its header message-id"),
-    Argument("--destination", metavar="D", help="explain this destination"),
-    Argument("--session", metavar="S", help="session of the client, as in its CONNECTED"),
-    Argument("--user", metavar="U", help="all sessions of this user"),
+    Argument("[MESSAGE-ID]", "its header message-id"),
+    Argument("--destination D", "explain this destination"),
+    Argument("--session S", "session of the client, as in its CONNECTED"),
+    Argument("--user U", "all sessions of this user"),
 )
 
 
@@ -34,16 +35,12 @@ def explain(given: argparse.Namespace) -> int:
     """
     question = {
         name.replace("_", "-"): value
-        for name, value in parameters(given, ARGUMENTS)
-        if value is not None
+        for name in ("message_id", "destination", "session", "user")
+        if (value := getattr(given, name)) is not None
     }
     _check(question)
     found = open_site(given).operate("GET", "explain", {"q": json.dumps(question)})
-    if given.json:
-        show_json(found)
-    else:
-        _show(found)
-    return WELL
+    return report(given, found, *_lines(found))
 
 
 def _check(question: dict[str, str]) -> None:
@@ -55,14 +52,13 @@ def _check(question: dict[str, str]) -> None:
         raise OptionError("explain: --session and --user exclude each other; give one of them")
 
 
-def _show(found: dict[str, Any]) -> None:
-    facts = found.get("facts") or [found.get("summary", "the broker gave no answer")]
-    say(*facts)
+def _lines(found: dict[str, Any]) -> Iterator[str]:
+    yield from found.get("facts") or [found.get("summary", "the broker gave no answer")]
     for event in found.get("events") or ():
-        say(f"  {_ago(event)}  {_text(event)}")
+        yield f"  {_ago(event)}  {_text(event)}"
     horizon = found.get("horizon_s")
     if isinstance(horizon, int | float):
-        say(f"(everything of the last {horizon:,.1f} s is remembered)")
+        yield f"(everything of the last {horizon:,.1f} s is remembered)"
 
 
 def _ago(event: dict[str, Any]) -> str:

@@ -3,6 +3,7 @@
 import argparse
 from datetime import UTC, datetime
 
+from trio_stomp.cli._command import Argument, count, time_ms
 from trio_stomp.cli._http_get import open_site
 from trio_stomp.cli._tool import WELL, say, show_json, show_table
 
@@ -11,6 +12,14 @@ The figures come from the broker's stream of diagnostics (--diag-stream), with r
 before. A line is missing where the broker did not run, or the queue was not among the 500 fullest.
 It needs the right to monitor.
 """
+ARGUMENTS = (
+    Argument(
+        "--since TIME",
+        "the begin: a time, or a span such as 6h (default: as far as the broker remembers)",
+        time_ms,
+    ),
+    Argument("--points N", "lines (default: 24)", count, default=24),
+)
 COLUMNS = ("waiting", "unacked", "bytes", "in_per_s", "out_per_s", "oldest_age_s")
 
 

@@ -6,11 +6,11 @@ from datetime import UTC, datetime
 from types import MappingProxyType
 from typing import Any
 
-from attrs import frozen
+from attrs import field, frozen
 
+from trio_stomp.cli._command import Argument, count
 from trio_stomp.cli._http_get import open_site
-from trio_stomp.cli._tool import WELL, CannotDo, count, say, show_json, show_table
-from trio_stomp.cli.commands._manage._arguments import Argument
+from trio_stomp.cli._tool import WELL, CannotDo, say, show_json, show_table
 
 Record = dict[str, Any]
 Columns = Mapping[str, str]
@@ -28,9 +28,7 @@ def _columns(text: str) -> Columns:
     return {title: field or title for title, _, field in pairs}
 
 
-OF_SUBSCRIPTION = _columns(
-    "destination session=session_id id=subscription_id name ack waiting unacked"
-)
+OF_SUBSCRIPTION = "destination session=session_id id=subscription_id name ack waiting unacked"
 
 
 @frozen
@@ -41,89 +39,79 @@ class Kind:
       columns: The titles of the table, with the field of each; the first one names the thing.
       path: The request that lists them; "" = nothing does.
       is_named: Whether the list can be filtered by name.
-      one: The request that shows one, and the parameter that names it; "" = it is found in the
-        list by its name.
+      has_view: Whether the request of the kind's word shows one, named by the first title of the
+        table; otherwise it is found in the list by its name.
       parts: The field with the parts of one, and the columns of their table.
     """
 
-    columns: Columns
+    columns: Columns = field(converter=_columns)
     path: str = ""
     is_named: bool = True
-    one: str = ""
-    parameter: str = ""
+    has_view: bool = False
     parts: str = ""
-    part_columns: Columns = MappingProxyType({})
+    part_columns: Columns = field(default="", converter=_columns)
 
 
 KINDS: Mapping[str, Kind] = MappingProxyType(
     {
-        "overview": Kind({}, one="overview"),
+        "overview": Kind("", has_view=True),
         "queue": Kind(
-            _columns(
+            (
                 "queue=destination messages=input_depth unacked=ack_depth consumers "
                 "bytes=input_bytes redelivered=redelivered_total oldest-s=oldest_input_age_s "
                 "paused"
             ),
             path="queues",
-            one="queue",
-            parameter="queue",
+            has_view=True,
             parts="consumers",
-            part_columns=_columns(
+            part_columns=(
                 "consumer=session_id user id=subscription_id ack prefetch unacked "
                 "oldest-s=oldest_unacked_age_s"
             ),
         ),
         "connection": Kind(
-            _columns(
+            (
                 "session=session_id user remote transport subscriptions bytes-in=bytes_in_total "
                 "bytes-out=bytes_out_total"
             ),
             path="connections",
-            one="connection",
-            parameter="session",
+            has_view=True,
             parts="subscriptions",
             part_columns=OF_SUBSCRIPTION,
         ),
         "subscription": Kind(OF_SUBSCRIPTION, path="subscriptions", is_named=False),
         "destination": Kind(
-            _columns(
+            (
                 "destination type subscribers in=enqueued_total out=delivered_total "
                 "dropped=dropped_total waiting=depth unacked"
             ),
             path="destinations",
-            one="destination",
-            parameter="destination",
+            has_view=True,
             parts="subscriptions",
             part_columns=OF_SUBSCRIPTION,
         ),
         "durable": Kind(
-            _columns("name client-id=client_id destination owner state waiting unacked"),
-            path="durables",
+            "name client-id=client_id destination owner state waiting unacked", path="durables"
         ),
         "stream": Kind(
-            _columns("stream first next messages bytes oldest=oldest_ms newest=newest_ms stored"),
+            "stream first next messages bytes oldest=oldest_ms newest=newest_ms stored",
             path="streams",
-            one="stream",
-            parameter="stream",
+            has_view=True,
             parts="readers",
-            part_columns=_columns("reader=session_id user id=subscription_id offset"),
+            part_columns="reader=session_id user id=subscription_id offset",
         ),
         "schedule": Kind(
-            _columns("id user destination messages bytes due=due_ms repeats sent stored"),
+            "id user destination messages bytes due=due_ms repeats sent stored",
             path="schedules",
             is_named=False,
         ),
-        "last-value": Kind(
-            _columns("topic=destination user bytes set=set_ms stored"), path="last-values"
-        ),
-        "user": Kind(_columns("user=name groups connections"), path="users"),
+        "last-value": Kind("topic=destination user bytes set=set_ms stored", path="last-values"),
+        "user": Kind("user=name groups connections", path="users"),
         "rule": Kind(
-            _columns("allowed=allow actions to users groups from=location"),
-            path="rules",
-            is_named=False,
+            "allowed=allow actions to users groups from=location", path="rules", is_named=False
         ),
-        "policy": Kind(_columns("pattern from=source"), path="policies"),
-        "setting": Kind(_columns("name value from=source"), path="settings"),
+        "policy": Kind("pattern from=source", path="policies"),
+        "setting": Kind("name value from=source", path="settings"),
     }
 )
 """The kinds by their singular word. The plural word is the path."""
@@ -131,21 +119,18 @@ PLURALS: Mapping[str, Kind] = MappingProxyType(
     {each.path: each for each in KINDS.values() if each.path}
 )
 
-NAMES = Argument(
-    "--names", action="store_true", help="print names only, a line for each, for scripts"
-)
+NAMES = Argument("--names", "print names only, a line for each, for scripts")
+USER = Argument("--user USER", "only those of this user")
 LIST = (
-    Argument("what", metavar="WHAT", choices=list(PLURALS), help=", ".join(PLURALS)),
-    Argument("--name", metavar="NAME", help="only those whose name contains this, or matches a*b"),
-    Argument(
-        "--sort", metavar="FIELD", help="sort order, greatest first; an error names the choices"
-    ),
-    Argument("--count", type=count, metavar="N", help="at most N"),
+    Argument("WHAT", ", ".join(PLURALS), choices=list(PLURALS)),
+    Argument("--name NAME", "only those whose name contains this, or matches a*b"),
+    Argument("--sort FIELD", "sort order, greatest first; an error names the choices"),
+    Argument("--count N", "at most N", count),
     NAMES,
 )
 SHOW = (
-    Argument("what", metavar="WHAT", choices=list(KINDS), help=", ".join(KINDS)),
-    Argument("name", nargs="?", default="", metavar="NAME", help="as in the first column of ls"),
+    Argument("WHAT", ", ".join(KINDS), choices=list(KINDS)),
+    Argument("[NAME]", "as in the first column of ls", default=""),
 )
 
 
@@ -189,9 +174,9 @@ def show_thing(given: argparse.Namespace) -> int:
       CannotDo: the broker cannot be reached, or refuses, or there is no such thing.
     """
     kind, site = KINDS[given.what], open_site(given)
-    if kind.one:
-        query = {kind.parameter: given.name} if kind.parameter else {}
-        found = [site.operate("GET", kind.one, query)]
+    if kind.has_view:
+        query = dict.fromkeys([*kind.columns][:1], given.name)
+        found = [site.operate("GET", given.what, query)]
     else:
         key = next(iter(kind.columns.values()))
         query = {"name": given.name} if kind.is_named else {}

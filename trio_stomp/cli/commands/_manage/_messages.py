@@ -1,35 +1,26 @@
 """The commands that show waiting messages: ``peek`` and ``dlq show``."""
 
 import argparse
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from attrs import frozen
 
+from trio_stomp.cli._command import Argument, Command, size_in_bytes
 from trio_stomp.cli._http_get import Refused, open_site
-from trio_stomp.cli._tool import WELL, say, show_json, size_in_bytes
-from trio_stomp.cli.commands._manage._arguments import (
-    CHOICE,
-    COUNT,
-    Argument,
-    add_arguments,
-    parameters,
-)
+from trio_stomp.cli._tool import report, say
+from trio_stomp.cli.commands._manage._arguments import argument_of, tool, values_of
 from trio_stomp.cli.commands._manage._dead import queue_of
+from trio_stomp.web.declared import CONDITIONS, COUNTED, QUEUE
 
 Record = dict[str, Any]
-LISTED = 1_000
-"""Messages in one answer."""
 SHOWN_BYTES = 240
-OFFSET = Argument(
-    "--offset", type=size_in_bytes, default=0, metavar="N", help="skip the first N messages"
-)
+OFFSET = Argument("--offset N", "skip the first N messages", size_in_bytes, default=0)
 BYTES = Argument(
-    "--bytes",
-    type=size_in_bytes,
+    "--bytes N",
+    f"show at most N bytes of a body (default: {SHOWN_BYTES})",
+    size_in_bytes,
     default=SHOWN_BYTES,
-    metavar="N",
-    help=f"show at most N bytes of a body (default: {SHOWN_BYTES})",
 )
 
 
@@ -49,9 +40,14 @@ class Look:
     title: Callable[[Record], str]
     epilog: str = ""
 
-    def add_to(self, parser: argparse.ArgumentParser) -> None:
-        """Add the arguments to a parser."""
-        add_arguments(parser, (*self.arguments, *CHOICE, COUNT, OFFSET, BYTES))
+    def command(self, text: str = "") -> Command:
+        """Return the command, with a line of help unless it is that of the list of commands."""
+        return tool(
+            self.run,
+            (*self.arguments, *map(argument_of, (*CONDITIONS, COUNTED)), OFFSET, BYTES),
+            text,
+            self.epilog,
+        )
 
     def run(self, given: argparse.Namespace) -> int:
         """Print messages.
@@ -60,45 +56,28 @@ class Look:
           OptionError: an option is wrong.
           CannotDo: the broker cannot be reached, or refuses.
         """
-        query = {**dict(parameters(given, (*self.arguments, *CHOICE, BYTES))), **queue_of(given)}
+        query = {**values_of(given, (QUEUE, *CONDITIONS)), "bytes": given.bytes, **queue_of(given)}
         most = self.most if given.count is None else given.count
         shown: list[Record] = []
         total = 0
-        for page in _pages(given, query, most):
-            total = page["total"]
-            shown += page["messages"]
-            if not given.json:
-                for message in page["messages"]:
-                    self._show(message, given.bytes)
-        if given.json:
-            show_json({"queue": query["queue"], "total": total, "messages": shown})
-        else:
-            say(f"{query['queue']}: {len(shown):,} shown, {total:,} waiting")
-        return WELL
+        try:
+            for page in open_site(given).pages("messages", query, most, given.offset):
+                total = page["total"]
+                shown += page["messages"]
+                if not given.json:
+                    for message in page["messages"]:
+                        self._show(message, given.bytes)
+        except Refused as error:
+            # A queue exists while it has messages: there are no dead letters.
+            if error.code != "no-such-queue" or "exact" not in given:
+                raise
+        found = {"queue": query["queue"], "total": total, "messages": shown}
+        return report(given, found, f"{query['queue']}: {len(shown):,} shown, {total:,} waiting")
 
     def _show(self, message: Record, most: int) -> None:
         say(f"{message['message_id']}  {self.title(message)}".rstrip())
         body = str(message.get("body", message.get("body_base64", "")))
         say(f"    {body}{' ...' if message['size'] > most else ''}")
-
-
-def _pages(given: argparse.Namespace, query: Record, most: int | None) -> Iterator[Record]:
-    """Yield the answers of the broker, each with up to a thousand messages."""
-    site, offset = open_site(given), given.offset
-    behind = None if most is None else offset + most
-    while behind is None or offset < behind:
-        limit = LISTED if behind is None else min(LISTED, behind - offset)
-        try:
-            page = site.operate("GET", "messages", {**query, "offset": offset, "limit": limit})
-        except Refused as error:
-            # A queue exists while it has messages: there are no dead letters.
-            if error.code != "no-such-queue" or "exact" not in given:
-                raise
-            return
-        yield page
-        offset += len(page["messages"])
-        if len(page["messages"]) < limit and not page.get("more"):
-            return
 
 
 def of_message(message: Record) -> str:

@@ -5,6 +5,7 @@ import argparse
 from attrs import define
 
 from trio_stomp.base import OptionError
+from trio_stomp.cli._command import Argument
 from trio_stomp.cli._lines import line_of
 from trio_stomp.cli._tool import put
 from trio_stomp.cli.commands._messages._template import Filling, Template
@@ -13,22 +14,19 @@ VERBOSE = ("{body}", "{destination} {body}", "{destination}  {headers}\n{body}\n
 """The formats of no ``-v``, ``-v`` and ``-vv``."""
 
 
-def add_printing(parser: argparse.ArgumentParser) -> None:
-    """Add ``-v`` and ``--format``."""
-    parser.add_argument(
-        "-v",
-        "--verbose",
-        action="count",
+PRINTING = (
+    Argument(
+        "-v --verbose",
+        "print the destination before each body; -vv: and the headers on a line of their own",
         default=0,
-        help="print the destination before each body; -vv: and the headers on a line of their own",
-    )
-    parser.add_argument(
-        "--format", metavar="FORMAT", help="print each message like this (see below)"
-    )
+        action="count",
+    ),
+    Argument("--format FORMAT", "print each message like this (see below)"),
+)
 
 
 def printer_of(given: argparse.Namespace, wanted: int | None) -> "Printer":
-    """Return a printer with the options of ``add_printing``, and ``--json``.
+    """Return a printer with the options of ``PRINTING``, and ``--json``.
 
     Args:
       given: The parsed command line.

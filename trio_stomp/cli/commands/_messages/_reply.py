@@ -4,32 +4,21 @@ import argparse
 import shlex
 import shutil
 import sys
-from collections.abc import Sequence
 from functools import partial
 
 import trio
 from attrs import define
 
 from trio_stomp.base import OptionError
-from trio_stomp.cli._connect_options import add_access
-from trio_stomp.cli._lines import add_headers, read_headers
+from trio_stomp.cli._command import Argument, Command, count, seconds
+from trio_stomp.cli._connect_options import ACCESS
+from trio_stomp.cli._lines import headers_of, read_headers
 from trio_stomp.cli._session import run_session
-from trio_stomp.cli._tool import (
-    CANNOT,
-    WELL,
-    Parser,
-    add_json,
-    count,
-    make_tool_parser,
-    say,
-    seconds,
-    show_json,
-)
+from trio_stomp.cli._tool import CANNOT, WELL, report, say
 from trio_stomp.cli.commands._messages._signals import end_at_signal
 from trio_stomp.cli.commands._messages._template import HELP, Template
 from trio_stomp.client import Client, Message, Refused, Subscription
 
-NAME = "reply"
 ECHO = "{body}"
 
 EPILOG = f"""\
@@ -48,22 +37,22 @@ Ctrl-C ends it in order. The exit code is 0, or 1 if fewer requests than --count
 """
 
 
-def main(argv: Sequence[str]) -> int:
+def _run(given: argparse.Namespace) -> int:
     """Run ``reply``, and return the exit code.
 
     Raises:
       OptionError: an option or file is wrong; the text is one line for the operator.
       CannotDo: the broker cannot be reached, or refuses.
     """
-    given = make_parser().parse_args(list(argv))
     replier = Replier(read_headers(given.headers), *_answers(given), given.count)
     run_session(given, partial(_serve, given, replier))
-    if given.json:
-        show_json({"answered": replier.answered, "failed": replier.failed})
-    else:
-        failed = f", {replier.failed:,} failed" if replier.failed else ""
-        say(f"{replier.answered:,} answered{failed}")
-    return WELL if given.count is None or replier.is_done else CANNOT
+    failed = f", {replier.failed:,} failed" if replier.failed else ""
+    return report(
+        given,
+        {"answered": replier.answered, "failed": replier.failed},
+        f"{replier.answered:,} answered{failed}",
+        code=WELL if given.count is None or replier.is_done else CANNOT,
+    )
 
 
 def _answers(given: argparse.Namespace) -> tuple[Template, list[Template]]:
@@ -183,21 +172,19 @@ async def _answer_all(requests: Subscription, replier: Replier, client: Client) 
         await replier.take(client, await requests.receive())
 
 
-def make_parser() -> Parser:
-    """Return the parser of the arguments after ``reply``."""
-    parser = make_tool_parser(NAME, "Answer requests.", EPILOG)
-    parser.add_argument("destination", metavar="DESTINATION", help="where requests are sent to")
-    parser.add_argument(
-        "text", nargs="?", metavar="FORMAT", help=f"the answer (default: {ECHO}, an echo)"
-    )
-    parser.add_argument("--command", metavar="CMD", help="answer with what this command prints")
-    parser.add_argument("--count", type=count, metavar="N", help="end after this many answers")
-    parser.add_argument(
-        "--for", type=seconds, dest="seconds", metavar="SECONDS", help="end after this time"
-    )
-    parser.add_argument("--selector", metavar="S", help="only matching requests")
-    add_headers(parser, "each answer")
-    add_json(parser, "print the totals as JSON")
-    add_access(parser)
-    parser.set_defaults(reconnect=True)
-    return parser
+COMMAND = Command(
+    _run,
+    (
+        Argument("DESTINATION", "where requests are sent to"),
+        Argument("[FORMAT]", f"the answer (default: {ECHO}, an echo)", dest="text"),
+        Argument("--command CMD", "answer with what this command prints"),
+        Argument("--count N", "end after this many answers", count),
+        Argument("--for SECONDS", "end after this time", seconds, dest="seconds"),
+        Argument("--selector S", "only matching requests"),
+        headers_of("each answer"),
+        Argument("--json", "print the totals as JSON"),
+        *ACCESS,
+    ),
+    epilog=EPILOG,
+    defaults={"reconnect": True},
+)

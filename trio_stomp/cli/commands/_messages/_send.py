@@ -2,7 +2,7 @@
 
 import argparse
 from collections import Counter
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import ExitStack
 from functools import partial
 from typing import Generic, TypeVar
@@ -11,22 +11,13 @@ import trio
 from attrs import define, field
 
 from trio_stomp.base import OptionError
-from trio_stomp.cli._connect_options import add_access
-from trio_stomp.cli._lines import Outgoing, add_headers, read_headers
+from trio_stomp.cli._command import PROGRESS, Argument, Command, count, seconds
+from trio_stomp.cli._connect_options import ACCESS
+from trio_stomp.cli._lines import Outgoing, headers_of, read_headers
 from trio_stomp.cli._progress import progress
-from trio_stomp.cli._session import add_reconnect, run_session
-from trio_stomp.cli._tool import (
-    WELL,
-    Parser,
-    add_json,
-    add_progress,
-    count,
-    make_tool_parser,
-    say,
-    seconds,
-    show_json,
-)
-from trio_stomp.cli.commands._messages._printer import Printer, add_printing, printer_of
+from trio_stomp.cli._session import RECONNECT, run_session
+from trio_stomp.cli._tool import WELL, say, show_json
+from trio_stomp.cli.commands._messages._printer import PRINTING, Printer, printer_of
 from trio_stomp.cli.commands._messages._source import each_line, open_source, paced, single
 from trio_stomp.cli.commands._messages._template import HELP
 from trio_stomp.client import Client, Message
@@ -38,10 +29,6 @@ AT_ONCE, BYTES_AT_ONCE = 256, 16 * 1024 * 1024
 
 Answer = TypeVar("Answer")
 
-TEXTS = {
-    SEND: "Send a message, a file, or a message for each line.",
-    REQUEST: "Send a request, and print its answer.",
-}
 INPUT = """\
 Without BODY, --file or --lines the body is read from standard input. With --json, standard input
 (or FILE) has a message on each line: {"destination": "/queue/a", "headers": {"type": "x"}, "body":
@@ -66,14 +53,13 @@ does not come in time.
 }
 
 
-def main(argv: Sequence[str], name: str = SEND) -> int:
+def _run(given: argparse.Namespace, name: str) -> int:
     """Run ``send`` or ``request``, and return the exit code.
 
     Raises:
       OptionError: an option or file is wrong; the text is one line for the operator.
       CannotDo: the broker cannot be reached, or refuses, or an answer did not come.
     """
-    given = make_parser(name).parse_args(list(argv))
     headers = read_headers(given.headers)
     if given.persistent:
         headers.setdefault("persistent", "true")
@@ -273,38 +259,41 @@ class Tally:
         say(f"{self.count} sent{': ' if details else ''}{details}")
 
 
-def make_parser(name: str = SEND) -> Parser:
-    """Return the parser of the arguments after ``send`` or ``request``."""
-    parser = make_tool_parser(name, TEXTS[name], EPILOGS[name])
-    parser.add_argument("destination", nargs="?", metavar="DESTINATION")
-    parser.add_argument("body", nargs="?", metavar="BODY", help="a text; - = standard input")
-    parser.add_argument("--file", default="", metavar="FILE", help="file with the body")
-    parser.add_argument(
-        "--lines", action="store_true", help="send each line of FILE or standard input as a message"
+def _arguments(answers: str, *more: Argument) -> tuple[Argument, ...]:
+    """Return the arguments of a command, with further ones.
+
+    Args:
+      answers: What it prints for each message.
+      more: Further arguments.
+    """
+    json_help = f"read a JSON message from each line, and print the {answers} of each"
+    timeout_help = f"time limit of each request (default: {TIMEOUT_S:g})"
+    return (
+        Argument("[DESTINATION]"),
+        Argument("[BODY]", "a text; - = standard input"),
+        Argument("--file FILE", "file with the body", default=""),
+        Argument("--lines", "send each line of FILE or standard input as a message"),
+        Argument("--count N", "send the message N times", count),
+        Argument("--interval SECONDS", "time between two messages (default: 0)", seconds),
+        Argument("--persistent", "send persistent messages"),
+        *more,
+        Argument("--timeout SECONDS", timeout_help, seconds, TIMEOUT_S),
+        *PRINTING,
+        headers_of("each message"),
+        Argument("--json", json_help),
+        PROGRESS,
+        RECONNECT,
+        *ACCESS,
     )
-    parser.add_argument("--count", type=count, metavar="N", help="send the message N times")
-    parser.add_argument(
-        "--interval", type=seconds, metavar="SECONDS", help="time between two messages (default: 0)"
-    )
-    parser.add_argument("--persistent", action="store_true", help="send persistent messages")
-    if name == SEND:
-        parser.add_argument(
-            "--request", action="store_true", help="wait for an answer to each, and print it"
-        )
-    else:
-        parser.set_defaults(request=True)
-    parser.add_argument(
-        "--timeout",
-        type=seconds,
-        default=TIMEOUT_S,
-        metavar="SECONDS",
-        help=f"time limit of each request (default: {TIMEOUT_S:g})",
-    )
-    add_printing(parser)
-    add_headers(parser, "each message")
-    answers = "RECEIPT" if name == SEND else "answer"
-    add_json(parser, f"read a JSON message from each line, and print the {answers} of each")
-    add_progress(parser)
-    add_reconnect(parser)
-    add_access(parser)
-    return parser
+
+
+EACH = Argument("--request", "wait for an answer to each, and print it")
+COMMANDS = {
+    SEND: Command(partial(_run, name=SEND), _arguments("RECEIPT", EACH), epilog=EPILOGS[SEND]),
+    REQUEST: Command(
+        partial(_run, name=REQUEST),
+        _arguments("answer"),
+        epilog=EPILOGS[REQUEST],
+        defaults={"request": True},
+    ),
+}

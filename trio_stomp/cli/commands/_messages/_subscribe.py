@@ -2,24 +2,24 @@
 
 import argparse
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from contextlib import AsyncExitStack
 from functools import partial
 
 import trio
 
 from trio_stomp.base import OptionError
-from trio_stomp.cli._connect_options import add_access
-from trio_stomp.cli._lines import add_headers, read_headers
-from trio_stomp.cli._session import add_reconnect, run_session
+from trio_stomp.cli._command import Argument, Command, count, seconds
+from trio_stomp.cli._connect_options import ACCESS
+from trio_stomp.cli._lines import headers_of, read_headers
+from trio_stomp.cli._session import RECONNECT, run_session
 from trio_stomp.cli._times import time_of
-from trio_stomp.cli._tool import CANNOT, WELL, Parser, add_json, count, make_tool_parser, seconds
-from trio_stomp.cli.commands._messages._printer import Printer, add_printing, printer_of
+from trio_stomp.cli._tool import CANNOT, WELL
+from trio_stomp.cli.commands._messages._printer import PRINTING, Printer, printer_of
 from trio_stomp.cli.commands._messages._signals import end_at_signal
 from trio_stomp.cli.commands._messages._template import HELP
 from trio_stomp.client import Client, Subscription
 
-NAME = "subscribe"
 ACKS = ("client-individual", "auto", "client")
 STARTS = ("first", "last", "next")
 PREFETCH = 100
@@ -45,14 +45,13 @@ Ctrl-C ends it in order. The exit code is 0, or 1 if fewer messages than --count
 """
 
 
-def main(argv: Sequence[str]) -> int:
+def _run(given: argparse.Namespace) -> int:
     """Run ``subscribe``, and return the exit code.
 
     Raises:
       OptionError: an option or file is wrong; the text is one line for the operator.
       CannotDo: the broker cannot be reached, or refuses.
     """
-    given = make_parser().parse_args(list(argv))
     headers = read_headers(given.headers)
     if given.start is not None:
         headers["x-stream-offset"] = start_of(given.start)
@@ -128,39 +127,30 @@ async def _print(subscription: Subscription, printer: Printer, end: Callable[[],
             end()
 
 
-def make_parser() -> Parser:
-    """Return the parser of the arguments after ``subscribe``."""
-    parser = make_tool_parser(NAME, "Print messages as they arrive.", EPILOG)
-    parser.add_argument(
-        "destinations", nargs="+", metavar="DESTINATION", help="a destination, or a wildcard"
-    )
-    parser.add_argument(
-        "--ack",
-        choices=ACKS,
-        default=ACKS[0],
-        help="acknowledgement mode (default: client-individual, after printing)",
-    )
-    parser.add_argument("--count", type=count, metavar="N", help="end after this many messages")
-    parser.add_argument(
-        "--for", type=seconds, dest="seconds", metavar="SECONDS", help="end after this time"
-    )
-    parser.add_argument("--from", dest="start", metavar="START", help="start position in a stream")
-    parser.add_argument(
-        "--selector", metavar="S", help="only matching messages, as in type = 'car'"
-    )
-    parser.add_argument(
-        "--durable",
-        metavar="NAME",
-        help="make a durable subscription: the broker keeps messages while this is away",
-    )
-    parser.add_argument(
-        "--browse",
-        action="store_true",
-        help="list a queue's messages without consuming them, and end",
-    )
-    add_printing(parser)
-    add_reconnect(parser)
-    add_headers(parser, "SUBSCRIBE")
-    add_json(parser, "print a JSON message on each line")
-    add_access(parser)
-    return parser
+COMMAND = Command(
+    _run,
+    (
+        Argument("DESTINATION...", "a destination, or a wildcard", dest="destinations"),
+        Argument(
+            "--ack",
+            "acknowledgement mode (default: client-individual, after printing)",
+            default=ACKS[0],
+            choices=ACKS,
+        ),
+        Argument("--count N", "end after this many messages", count),
+        Argument("--for SECONDS", "end after this time", seconds, dest="seconds"),
+        Argument("--from START", "start position in a stream", dest="start"),
+        Argument("--selector S", "only matching messages, as in type = 'car'"),
+        Argument(
+            "--durable NAME",
+            "make a durable subscription: the broker keeps messages while this is away",
+        ),
+        Argument("--browse", "list a queue's messages without consuming them, and end"),
+        *PRINTING,
+        RECONNECT,
+        headers_of("SUBSCRIBE"),
+        Argument("--json", "print a JSON message on each line"),
+        *ACCESS,
+    ),
+    epilog=EPILOG,
+)

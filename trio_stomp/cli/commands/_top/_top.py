@@ -6,20 +6,20 @@ import os
 import select
 import sys
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from itertools import pairwise
 from math import inf
 
 from attrs import define
 
-from trio_stomp.cli._connect_options import add_access
+from trio_stomp.cli._command import Argument, Command, count, seconds
+from trio_stomp.cli._connect_options import ACCESS
 from trio_stomp.cli._http_get import Site, open_site, understanding
-from trio_stomp.cli._tool import WELL, Parser, add_json, count, make_tool_parser, seconds, show_json
+from trio_stomp.cli._tool import WELL, show_json
 from trio_stomp.cli.commands._top._frame import ORDERS, SHOWN, Growth, Snapshot, frame
 from trio_stomp.cli.commands._top._screen import open_console, screen
 
-NAME = "top"
 SORTS = tuple(ORDERS)
 INTERVAL_S = 2.0
 REST = 40
@@ -55,14 +55,13 @@ class View:
                 self.sort = SORTS[(SORTS.index(self.sort) + 1) % len(SORTS)]
 
 
-def main(argv: Sequence[str]) -> int:
+def _run(given: argparse.Namespace) -> int:
     """Run ``top``, and return the exit code.
 
     Raises:
       OptionError: an option or file is wrong; the text is one line for the operator.
       CannotDo: the broker cannot be reached, or refuses; or rich is missing.
     """
-    given = make_parser().parse_args(list(argv))
     view, site = View(given.sort, given.rows), open_site(given)
     with understanding(given), suppress(KeyboardInterrupt):  # of SIGTERM, too
         if not (given.json or given.once):
@@ -157,30 +156,21 @@ def _keys() -> Iterator[int | None]:
         termios.tcsetattr(number, termios.TCSADRAIN, before)
 
 
-def make_parser() -> Parser:
-    """Return the parser of the arguments after ``top``."""
-    parser = make_tool_parser(NAME, "Watch a broker in the terminal.", EPILOG)
-    parser.add_argument("--once", action="store_true", help="print one screen, and end")
-    parser.add_argument(
-        "--sort", choices=SORTS, default=SORTS[0], help="sort order of the destinations"
-    )
-    parser.add_argument(
-        "--rows",
-        type=count,
-        default=SHOWN,
-        metavar="N",
-        help=f"rows of each table (default: {SHOWN})",
-    )
-    parser.add_argument(
-        "--interval",
-        type=seconds,
-        default=INTERVAL_S,
-        metavar="SECONDS",
-        help=f"time between requests, over which rates are (default: {INTERVAL_S:g})",
-    )
-    parser.add_argument(
-        "--for", type=seconds, dest="seconds", metavar="SECONDS", help="end after this time"
-    )
-    add_json(parser, "for programs: a JSON document with --once, else one per line")
-    add_access(parser)
-    return parser
+COMMAND = Command(
+    _run,
+    (
+        Argument("--once", "print one screen, and end"),
+        Argument("--sort", "sort order of the destinations", default=SORTS[0], choices=SORTS),
+        Argument("--rows N", f"rows of each table (default: {SHOWN})", count, SHOWN),
+        Argument(
+            "--interval SECONDS",
+            f"time between requests, over which rates are (default: {INTERVAL_S:g})",
+            seconds,
+            INTERVAL_S,
+        ),
+        Argument("--for SECONDS", "end after this time", seconds, dest="seconds"),
+        Argument("--json", "for programs: a JSON document with --once, else one per line"),
+        *ACCESS,
+    ),
+    epilog=EPILOG,
+)

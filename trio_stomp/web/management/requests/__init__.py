@@ -4,19 +4,9 @@ Handles: parsing a query by a declaration, lists in pages, operations in steps w
 Does not handle: the single requests; see ``management``.
 """
 
-from trio_stomp.web.management.requests._endpoint import COUNT as COUNT
-from trio_stomp.web.management.requests._endpoint import COUNTS as COUNTS
-from trio_stomp.web.management.requests._endpoint import FLAG as FLAG
 from trio_stomp.web.management.requests._endpoint import HEAD as HEAD
 from trio_stomp.web.management.requests._endpoint import LATENCY as LATENCY
-from trio_stomp.web.management.requests._endpoint import NUMBER as NUMBER
-from trio_stomp.web.management.requests._endpoint import NUMBERS as NUMBERS
-from trio_stomp.web.management.requests._endpoint import OBJECT as OBJECT
-from trio_stomp.web.management.requests._endpoint import TEXT as TEXT
-from trio_stomp.web.management.requests._endpoint import TEXTS as TEXTS
 from trio_stomp.web.management.requests._endpoint import Endpoint as Endpoint
-from trio_stomp.web.management.requests._endpoint import Fields as Fields
-from trio_stomp.web.management.requests._endpoint import Schema as Schema
 from trio_stomp.web.management.requests._endpoint import listed as listed
 from trio_stomp.web.management.requests._endpoint import maybe as maybe
 from trio_stomp.web.management.requests._endpoint import record as record
@@ -28,18 +18,9 @@ from trio_stomp.web.management.requests._openapi import openapi as openapi
 from trio_stomp.web.management.requests._parameters import COPIES as COPIES
 from trio_stomp.web.management.requests._parameters import ERRORS as ERRORS
 from trio_stomp.web.management.requests._parameters import OF_ALL as OF_ALL
-from trio_stomp.web.management.requests._parameters import OF_BODIES as OF_BODIES
-from trio_stomp.web.management.requests._parameters import OF_DESTINATIONS as OF_DESTINATIONS
-from trio_stomp.web.management.requests._parameters import OF_MOVES as OF_MOVES
-from trio_stomp.web.management.requests._parameters import OF_QUEUES as OF_QUEUES
-from trio_stomp.web.management.requests._parameters import OF_SENDS as OF_SENDS
-from trio_stomp.web.management.requests._parameters import QUEUE as QUEUE
-from trio_stomp.web.management.requests._parameters import SESSION as SESSION
-from trio_stomp.web.management.requests._parameters import TO as TO
 from trio_stomp.web.management.requests._parameters import as_http as as_http
 from trio_stomp.web.management.requests._parameters import destination_of as destination_of
 from trio_stomp.web.management.requests._parameters import http_error as http_error
-from trio_stomp.web.management.requests._parameters import optional as optional
 from trio_stomp.web.management.requests._result import Answering as Answering
 from trio_stomp.web.management.requests._result import Record as Record
 from trio_stomp.web.management.requests._stepwise import Stepwise as Stepwise

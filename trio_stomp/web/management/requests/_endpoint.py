@@ -1,29 +1,16 @@
 """Declarations of requests, by which they are parsed, answered and described."""
 
-from collections.abc import Callable, Mapping, Sequence
-from types import MappingProxyType
+from collections.abc import Callable
+from typing import Self
 
-from attrs import frozen
+from attrs import fields, frozen
 
 from trio_stomp.base import Pieces, schema
 from trio_stomp.server import API, WebOperation
-from trio_stomp.web._query import Answer, Parameter, Query, page
+from trio_stomp.web._query import Answer, Query, page
 from trio_stomp.web._site import ADMIN, WATCH, Page, Rights, Site
+from trio_stomp.web.declared import COUNT, FLAG, NUMBER, TEXT, Declaration, Fields, Schema
 
-Schema = Mapping[str, object]
-"""A JSON Schema."""
-Fields = Mapping[str, Schema]
-"""The fields of a JSON object."""
-
-TEXT: Schema = {"type": "string"}
-COUNT: Schema = {"type": "integer", "minimum": 0}
-NUMBER: Schema = {"type": "number"}
-FLAG: Schema = {"type": "boolean"}
-OBJECT: Schema = {"type": "object"}
-TEXTS: Schema = {"type": "array", "items": TEXT}
-NUMBERS: Schema = {"type": "array", "items": NUMBER}
-COUNTS: Schema = {"type": "object", "additionalProperties": COUNT}
-"""Counts by name."""
 HEAD: Fields = {"broker_id": TEXT, "boot": TEXT, "ts": {**TEXT, "format": "date-time"}}
 """The first fields of answers with figures."""
 
@@ -38,38 +25,24 @@ _RIGHTS = ((WATCH, "monitor at DIAG"), (ADMIN, "admin at DIAG"), (None, "none"))
 
 
 @frozen(eq=False, kw_only=True)
-class Endpoint:
+class Endpoint(Declaration):
     """A request: an address with a method.
 
     Args:
-      name: The end of the address.
-      summary: A sentence that says what the request does.
-      answer: The fields of the answer.
-      parameters: The parameters that it accepts.
-      errors: The codes of the errors, in addition to those of all requests.
-      right: The required right, for people; by default the text for ``rights``.
       build: Answers a GET in pieces; None if the request is an operation.
       rights: The rights that ``build`` requires; None if the answer is public.
-      method: The HTTP method of an operation.
       operate: Makes the operation.
-      as_send: Whether the request can have the errors of a SEND, too.
-      has_progress: The operation can answer with lines about its progress.
-      body: The descriptions of the body of the request, by content type.
     """
 
-    name: str
-    summary: str
-    answer: Fields
-    parameters: Sequence[Parameter] = ()
-    errors: Sequence[str] = ()
-    right: str = ""
     build: Callable[[Query], Pieces[Answer]] | None = None
     rights: Rights | Callable[[], Rights] | None = WATCH
-    method: str = "GET"
     operate: Callable[[Query], WebOperation] | None = None
-    as_send: bool = False
-    has_progress: bool = False
-    body: Mapping[str, str] = MappingProxyType({})
+
+    @classmethod
+    def of(cls, declared: Declaration, operate: Callable[[Query], WebOperation]) -> Self:
+        """Return the request of a declaration, whose operation a function makes."""
+        names = (each.name for each in fields(Declaration))
+        return cls(**{name: getattr(declared, name) for name in names}, operate=operate)
 
     @property
     def needs(self) -> str:

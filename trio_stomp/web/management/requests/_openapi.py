@@ -6,8 +6,9 @@ from collections.abc import Sequence
 from trio_stomp._version import __version__
 from trio_stomp.base import Pieces
 from trio_stomp.server import API
-from trio_stomp.web._query import JSON, Answer, Parameter, Query, Record
-from trio_stomp.web.management.requests._endpoint import OBJECT, TEXT, Endpoint
+from trio_stomp.web._query import JSON, Answer, Query, Record
+from trio_stomp.web.declared import OBJECT, TEXT, Parameter
+from trio_stomp.web.management.requests._endpoint import Endpoint
 from trio_stomp.web.management.requests._parameters import ERRORS, OF_ALL, OF_PUBLIC
 from trio_stomp.web.management.requests._result import LINES
 
@@ -72,7 +73,7 @@ def _operation(each: Endpoint) -> Record:
     described: Record = {
         "operationId": f"{each.method.lower()}_{each.name}",
         "summary": each.summary,
-        "description": f"Required right: {each.needs}.",
+        "description": f"{each.note}Required right: {each.needs}.",
         "parameters": [_parameter(one) for one in each.parameters],
         "responses": answers,
     }
@@ -117,7 +118,7 @@ def _parameter(each: Parameter) -> Record:
     return {
         "name": each.name,
         "in": "query",
-        "description": each.help,
+        "description": each.meaning,
         "required": each.is_required,
         "schema": schema,
     }

@@ -4,11 +4,10 @@ from collections.abc import Mapping
 from types import MappingProxyType
 from typing import TYPE_CHECKING
 
-from attrs import evolve
-
 from trio_stomp.base import ProtocolError
 from trio_stomp.transport import HttpError
-from trio_stomp.web._query import BAD_REQUEST, Parameter, Query, Word
+from trio_stomp.web._query import BAD_REQUEST, Query
+from trio_stomp.web.declared import Parameter, Word
 
 if TYPE_CHECKING:
     from trio_stomp.broker import Manager
@@ -57,31 +56,12 @@ OF_PUBLIC = (BAD_REQUEST, "method-not-allowed", "busy")
 """Codes that every request may get."""
 OF_ALL = (*OF_PUBLIC, "authentication-failed", "not-authorized")
 """Codes that every request that is not public may get."""
-OF_DESTINATIONS = (
-    "invalid-destination",
-    "wildcard-in-send",
-    "destination-too-long",
-    "not-allowed",
-)
-OF_BODIES = ("length-required", "too-large")
-OF_SENDS = (*OF_BODIES, "not-authorized", "queue-full", "memory-limit", "storage")
-OF_MOVES = ("queue-full", "no-subscriber", "partitions-apart")
-OF_QUEUES = (*OF_DESTINATIONS, "no-such-queue")
-
-QUEUE = Parameter("queue", "the name of a queue, as queue=/queue/orders", is_required=True)
-TO = Parameter("to", "a destination, as to=/queue/others", is_required=True)
 COPIES = Word(
     "copies",
     "in a cluster with partitions: 0 leaves out those that another partition has, too, and counts;"
     " 1 lists only these",
     choices=("0", "1"),
 )
-SESSION = Parameter("session", "the id of a session (GET /connz lists them)", is_required=True)
-
-
-def optional(parameter: Parameter, help: str = "") -> Parameter:
-    """Return an optional parameter, with another help text if given."""
-    return evolve(parameter, is_required=False, help=help or parameter.help)
 
 
 def destination_of(

@@ -8,7 +8,8 @@ from attrs import define
 from trio_stomp.base import RECORDS, Pieces, first_by_name, greatest
 from trio_stomp.broker import glob_matches
 from trio_stomp.web._pieces import chosen
-from trio_stomp.web._query import Answer, Number, Parameter, Query, Record, as_list
+from trio_stomp.web._query import Answer, Query, Record, as_list
+from trio_stomp.web.declared import Number, Parameter
 
 T = TypeVar("T")
 
