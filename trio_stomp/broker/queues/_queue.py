@@ -244,6 +244,7 @@ class Queue:
         if delay_s > 0:
             until = min(now + delay_s, message.publication.ends_at)
             self._set_aside(message, until, partial(self.give_back, message, 0.0))
+            self.host.mark(self)  # an exclusive consumer may have waited for it
         else:
             self._put_back(message)
 

@@ -75,9 +75,9 @@ def test_an_exclusive_consumer_stays_whatever_comes() -> None:
     assert later.bodies() == ["b"]
 
 
-@pytest.mark.parametrize("ends", ["ack", "nack", "leaves"])
+@pytest.mark.parametrize("ends", ["ack", "nack", "later", "leaves"])
 def test_an_exclusive_consumer_of_many_queues_waits_for_others(ends: str) -> None:
-    desk = bench()
+    desk = bench(EXPIRING)
     other, alone = desk.actor(), desk.actor()
     other.subscribes(Q, ack="client-individual", prefetch_count="1")
     other.sends(Q, "a", "b")
@@ -89,6 +89,8 @@ def test_an_exclusive_consumer_of_many_queues_waits_for_others(ends: str) -> Non
         other.acks(held)
     elif ends == "nack":
         other.nacks(held, requeue=False)
+    elif ends == "later":
+        other.nacks(held)
     else:
         other.unsubscribes()
     assert alone.bodies() == (["a", "b"] if ends == "leaves" else ["b"])
