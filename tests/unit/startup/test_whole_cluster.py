@@ -13,7 +13,7 @@ from trio_stomp.base import ANONYMOUS
 from trio_stomp.cluster import Contact
 from trio_stomp.startup.pages._exchange import Absent, Speak
 from trio_stomp.startup.pages._lists import KINDS, MergedList
-from trio_stomp.startup.pages._overview import whole
+from trio_stomp.startup.pages._overview import WholeOverview, whole
 from trio_stomp.startup.pages._together import Together, sums
 from trio_stomp.transport import HttpError, HttpRequest, encode_response
 
@@ -154,6 +154,14 @@ async def test_an_answer_that_refuses_is_that_of_the_whole() -> None:
 async def test_a_partition_without_an_owner_is_an_error_that_names_it() -> None:
     with pytest.raises(Absent, match="b does not answer"):
         await listed([Broker("a", {}), Broker("b", {}, is_lost=True)])
+
+
+async def test_an_overview_without_this_node_is_an_error_that_names_it() -> None:
+    places: Any = [Broker("p", {})], [Broker("n", {}, is_lost=True)]
+    with pytest.raises(Absent, match="n does not answer"):
+        await WholeOverview(*places, HttpRequest("GET", "/api/v1/overview", ())).run(
+            ANONYMOUS, Sent(), b""
+        )
 
 
 @pytest.mark.parametrize("query", ["limit=1001", "limit=0", "offset=-1", "limit=x"])

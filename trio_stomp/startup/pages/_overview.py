@@ -59,13 +59,14 @@ class WholeOverview:
         """Implement ``WebOperation.run``.
 
         Raises:
-          HttpError: A partition has no owner.
+          HttpError: A partition has no owner, or this node is about to end.
         """
         request = as_get(with_query(self.request, self.request.target.partition("?")[2]))
         count = len(self.partitions)
         places: list[Place] = [*self.partitions, *self.nodes]
         found = await ask_all([(each, request) for each in places], identity, send.hold)
-        for place, answer in zip(self.partitions, found[:count], strict=True):
+        # The first of the nodes is this one.
+        for place, answer in zip(places[: count + 1], found[: count + 1], strict=True):
             if answer is None:
                 raise Absent(place)
         # A node that was lost a moment ago has no sessions any more.
