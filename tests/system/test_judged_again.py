@@ -134,15 +134,23 @@ async def hashed(scene: Scene) -> None:
 
 
 async def _queued(scene: Scene, headers: dict[str, str]) -> None:
-    is_there, gate, put = trio.Event(), trio.Event(), Inbox.put_batch
+    is_there, gate = trio.Event(), trio.Event()
+    put, offer = Inbox.put_batch, Inbox.offer
+
+    def opens(batch: Batch) -> bool:
+        return any(isinstance(event, Opened) for event in batch.events)
+
+    def offers_others(inbox: Inbox, batch: Batch) -> bool:
+        return not opens(batch) and offer(inbox, batch)
 
     async def put_later(inbox: Inbox, batch: Batch) -> None:
-        if any(isinstance(event, Opened) for event in batch.events):
+        if opens(batch):
             is_there.set()
             await gate.wait()
         await put(inbox, batch)
 
     with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(Inbox, "offer", offers_others)
         patch.setattr(Inbox, "put_batch", put_later)
         client = Client(StreamPipe(await scene.secure()))
         await client.send_bytes(acts(headers))
