@@ -604,7 +604,7 @@ class Core:
     def events(self) -> list[tuple[str, str, str]]:
         """Return the broker's events since the last call: name, session, destination."""
         return [
-            (event.name, event.session_id, event.destination) for event in self.broker.events.take()
+            (event.name, event.session_id, event.destination) for event in self.broker.take_events()
         ]
 
     def queue(self, name: str) -> Queue:

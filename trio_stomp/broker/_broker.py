@@ -50,6 +50,7 @@ from trio_stomp.broker.queues import (
     Storage,
 )
 from trio_stomp.broker.routing import (
+    BrokerEvent,
     BrokerEvents,
     Destinations,
     FanOut,
@@ -407,6 +408,10 @@ class Broker:
         return statistics(self)
 
     # For operators, diagnostics and clusters.
+
+    def take_events(self) -> list[BrokerEvent]:
+        """Remove and return the events since the last call, for diagnostics."""
+        return self.events.take()
 
     def lacks(self, destination: str) -> bool:
         """Return whether another core than this one has a destination."""

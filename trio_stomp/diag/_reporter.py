@@ -119,7 +119,7 @@ class Reporter:
         """Publish the events of this turn, and do the next slice of a long list."""
         if not self._events:
             # Only when empty, so that the broker's limit bounds events: it counts the excess.
-            self._events.extend(self.server.broker.events.take())
+            self._events.extend(self.server.broker.take_events())
         if not (self._events or self._jobs):
             return
         try:

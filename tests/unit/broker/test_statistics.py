@@ -91,23 +91,23 @@ def test_figures_of_a_destination_include_its_queue_and_all_its_subscribers(
 
 def test_events_that_are_kept_need_no_subscriber(bench: Bench) -> None:
     bench.broker.record_drop("test", 1)
-    assert bench.broker.events.take() == []
+    assert bench.broker.take_events() == []
     stream = bench.broker.keep_events(1_000_000, 60.5, 0)
     assert (stream.name, stream.max_bytes, stream.max_age_ms) == ("/stream/DIAG", 1_000_000, 60_500)
     bench.broker.record_drop("test", 1)
-    assert [event.reason for event in bench.broker.events.take()] == ["test"]
+    assert [event.reason for event in bench.broker.take_events()] == ["test"]
 
 
 def test_drop_is_reported_once(bench: Bench) -> None:
     bench.reader("DIAG/event/drop")
-    bench.broker.events.take()
+    bench.broker.take_events()
     bench.broker.record_drop("test", 3, "/topic/a")
-    (event,) = bench.broker.events.take()
+    (event,) = bench.broker.take_events()
     assert (event.name, event.destination, event.reason, event.detail) == (
         *("drop", "/topic/a"),
         *("test", "3"),
     )
-    assert bench.broker.events.take() == []
+    assert bench.broker.take_events() == []
 
 
 def test_the_place_of_most_losses_is_known_for_each_reason_since_a_time(bench: Bench) -> None:

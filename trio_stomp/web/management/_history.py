@@ -79,7 +79,7 @@ class History:
         def begin(_identity: object, _body: bytes) -> Samples:
             self.manager.streams.find(DIAG_STREAM)
             return Samples(
-                self.server.broker.turns,
+                self.manager.queues.turns,
                 None,
                 self.manager,
                 queue=queue,
