@@ -26,10 +26,10 @@ PACKAGE = f"{Path(trio_stomp.__file__).parent}/"
 NOT_THE_BROKER = tuple(PACKAGE + name for name in ("client/", "testing/"))
 """The code of the links' other ends."""
 BARS = {
-    "SEND-topic": (95, 36),
-    "SEND-queue": (141, 43),
-    "ACK": (95, 34),
-    "SUBSCRIBE": (149, 54),
+    "SEND-topic": (79, 34),
+    "SEND-queue": (128, 41),
+    "ACK": (85, 34),
+    "SUBSCRIBE": (141, 56),
 }
 """The most functions and files of a way. They fall."""
 WARM = 8
