@@ -95,6 +95,8 @@ class Queue:
     """When the next sweep for expired messages is due, in seconds of the broker's clock."""
     _sweep_day_s: float = NEVER
     """The time of day at which it is due, for messages that expire by the wall clock."""
+    _rested_at: float = 0.0
+    """No sweep begins before this time: the last one has looked at many messages."""
 
     def __attrs_post_init__(self) -> None:
         self.groups = Groups(self.host.memory)
@@ -242,7 +244,9 @@ class Queue:
                 return
             delay_s = AGAIN_S
         if delay_s > 0:
-            until = min(now + delay_s, message.publication.ends_at)
+            until = now + delay_s
+            if self.on_orphan is None:
+                until = min(until, message.publication.ends_at)
             self._set_aside(message, until, partial(self.give_back, message, 0.0))
             self.host.mark(self)  # an exclusive consumer may have waited for it
         else:
@@ -404,6 +408,8 @@ class Queue:
 
     def sweep_later(self, at: float, day_s: float) -> None:
         """Schedule a sweep by the broker's clock, by the time of day, or both; NEVER = not."""
+        at = max(at, self._rested_at)
+        day_s = max(day_s, self._rested_at + self.host.timers.wall.offset_s)
         if day_s < self._sweep_day_s:
             self._sweep_day_s = day_s
             self.host.timers.call_by_day(day_s, self._sweep_by_day)
@@ -412,11 +418,17 @@ class Queue:
             self.host.timers.call_at(at, self._sweep)
 
     def _sweep_by_day(self, now: float) -> None:
-        self._sweep_day_s = NEVER
-        self.host.carry_out(self._losing_expired(now))
+        if self._sweep_day_s - self.host.timers.wall.offset_s <= now:  # else another is due
+            self._sweep_day_s = NEVER
+            self._lose_expired(now)
 
     def _sweep(self, now: float) -> None:
-        self._sweep_at = NEVER
+        if self._sweep_at <= now:  # else another is due
+            self._sweep_at = NEVER
+            self._lose_expired(now)
+
+    def _lose_expired(self, now: float) -> None:
+        self._rested_at = now + LOOK_S * self.waiting.count
         self.host.carry_out(self._losing_expired(now))
 
     def _losing_expired(self, now: float) -> Work:
@@ -432,11 +444,9 @@ class Queue:
                     if index == 0 or message.publication is not origin:
                         origin = message.publication
                         is_over = origin.expires_at <= now and origin.is_over(now)
-                        if is_over:
-                            pass
-                        elif origin.end is None:
+                        if not is_over and origin.end is None:
                             soonest = min(soonest, origin.expires_at)
-                        else:
+                        elif not is_over and origin.end is not None:
                             soonest = min(soonest, origin.end.at)
                             soonest_day_s = min(soonest_day_s, origin.end.day_ms / 1000)
                     if is_over:
@@ -447,12 +457,8 @@ class Queue:
                             break
                 yield
             level = waiting.level_beneath(level)
-        rested_at = now + max(SWEEP_S, LOOK_S * waiting.count)
-        offset_s = self.host.timers.wall.offset_s
-        self.sweep_later(
-            max(soonest, rested_at) if soonest < NEVER else NEVER,
-            max(soonest_day_s, rested_at + offset_s) if soonest_day_s < NEVER else NEVER,
-        )
+        after, offset_s = now + SWEEP_S, self.host.timers.wall.offset_s
+        self.sweep_later(max(soonest, after), max(soonest_day_s, after + offset_s))
         if waiting.paged:
             self.host.mark(self)  # to load what comes next
 

@@ -48,6 +48,21 @@ def test_a_sweep_rests_the_longer_the_more_there_is_to_look_at() -> None:
     assert desk.queue(Q).depth == 200_000
 
 
+def test_what_expires_at_once_makes_a_long_queue_sweep_no_more_often() -> None:
+    desk = bench()
+    actor = desk.actor()
+    actor.sends(Q, *numbered("", 200_000))
+    for _ in range(50):
+        actor.sends(Q, "short", ttl="1")
+        desk.passes(0.002)
+        desk.settles()
+    assert desk.queue(Q).depth == 200_000 + 49  # the first sweep was at once
+    assert len(desk.broker.timers) <= 2
+    desk.passes(2.1)
+    desk.settles()
+    assert desk.queue(Q).depth == 200_000
+
+
 def test_a_message_expires_in_back_off() -> None:
     desk = bench(EXPIRING)
     actor = desk.actor()
