@@ -16,7 +16,7 @@ Q, DEAD = "/queue/q", "/queue/DLQ.q"
 STORES = ("memory", "journal", "sqlite")
 TTL = {"expiration": "300"}
 SOON_S = 8
-"""What has expired leaves within this time."""
+"""Time within which expired messages must have left."""
 
 
 def place_of(store: str, directory: Path) -> dict[str, object]:

@@ -266,7 +266,7 @@ class Overflow:
                 raise self._full(queue, cost, quota)
             policy = queue.policy
             fits = (may_drop and policy.overflow == DROP_NEWEST) or self._fits(queue, count, size)
-            if not fits and not (policy.drops_old and not 0 < policy.max_bytes < largest):
+            if not fits and not (policy.drops_old and not self.never_fits(queue, largest, 0)):
                 raise self._full(queue, cost)
         return self._check_store(wanted, quota, each)
 

@@ -13,7 +13,7 @@ from attrs import define, field
 from trio_stomp.base import MemoryBudget, Quota
 from trio_stomp.broker.queues._message import MESSAGE_OVERHEAD_BYTES
 from trio_stomp.broker.queues._queue import Queue
-from trio_stomp.broker.queues._waiting import LEVELS, Paged
+from trio_stomp.broker.queues._waiting import Paged
 
 PAGE_BYTES = 256 * 1024
 """The approximate bytes of bodies in one page."""
@@ -107,6 +107,4 @@ def _is_busy(queue: Queue) -> bool:
     """Return whether a queue has messages in memory or a page being read."""
     if queue.waiting.count or queue.unacked:
         return True
-    return any(
-        paged is not None and paged.is_loading for paged in map(queue.waiting.paging, range(LEVELS))
-    )
+    return any(paged.is_loading for _, paged in queue.waiting.paged_levels())

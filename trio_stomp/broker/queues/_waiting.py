@@ -370,9 +370,7 @@ class Waiting:
 
     def forget_all_paged(self) -> list[Paged]:
         """Remove and return the paged parts of all levels."""
-        return [
-            self.forget_paged(priority) for priority in range(LEVELS) if self.is_paging(priority)
-        ]
+        return [self.forget_paged(priority) for priority, _ in self.paged_levels()]
 
     def _level(self, priority: int) -> _Level:
         self._occupied |= 1 << priority
