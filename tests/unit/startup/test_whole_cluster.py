@@ -157,11 +157,11 @@ async def test_a_partition_without_an_owner_is_an_error_that_names_it() -> None:
 
 
 async def test_an_overview_without_this_node_is_an_error_that_names_it() -> None:
-    places: Any = [Broker("p", {})], [Broker("n", {}, is_lost=True)]
+    partitions: Any = [Broker("p", {})]
+    nodes: Any = [Broker("n", {}, is_lost=True)]
+    overview = WholeOverview(partitions, nodes, HttpRequest("GET", "/api/v1/overview", ()))
     with pytest.raises(Absent, match="n does not answer"):
-        await WholeOverview(*places, HttpRequest("GET", "/api/v1/overview", ())).run(
-            ANONYMOUS, Sent(), b""
-        )
+        await overview.run(ANONYMOUS, Sent(), b"")
 
 
 @pytest.mark.parametrize("query", ["limit=1001", "limit=0", "offset=-1", "limit=x"])
