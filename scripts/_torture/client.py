@@ -102,7 +102,7 @@ class Client(threading.Thread):
         self.actor = Actor(self.session, self.link, dice, takes_auto=takes_auto, mix=stage.mix)
         self.actor.connect()
         self._wait("silence", "CONNECTED", lambda: self.session.is_connected)
-        if stage.world.boot != self.session.boot:
+        if stage.world.is_down or stage.world.boot != self.session.boot:
             raise LinkError("ended", "the broker was started again")
         self.play()
         stage.world.orphans.append(self.actor.own)

@@ -40,7 +40,7 @@ class Lane:
 
     Args:
       born: The number of lanes before it.
-      boot: The number of restarts before it.
+      boot: The number of restarts before its connection.
       saved: Whether each message is durable.
       acked: The acknowledged delivery of each message.
       came: Number and delivery of each message received from a queue.
@@ -119,12 +119,19 @@ class World:
             self.boot += 1
             self.is_down = True
 
-    def lane(self, name: str, destination: str) -> Lane:
-        """Return the lane of that name, and begin it if necessary."""
+    def lane(self, name: str, destination: str, boot: int) -> Lane:
+        """Return the lane of that name, and begin it if necessary.
+
+        A connection may begin one while its broker ends: then the next start has begun, but the
+        lane's messages are this broker's.
+
+        Args:
+          boot: The number of restarts before its connection.
+        """
         with self._lock:
             lane = self.lanes.get(name)
             if lane is None:
-                lane = self.lanes[name] = Lane(name, destination, len(self.lanes), self.boot)
+                lane = self.lanes[name] = Lane(name, destination, len(self.lanes), boot)
                 self._live.setdefault(destination, {})[name] = lane
             return lane
 

@@ -64,7 +64,7 @@ class Session:
         name = f"{self.who.split()[0]}>{destination}>{'x' if in_transaction else 'p'}"
         lane = self.lanes.get(name)
         if lane is None:
-            lane = self.lanes[name] = self.world.lane(name, destination)
+            lane = self.lanes[name] = self.world.lane(name, destination, self.boot)
         return Place(lane, lane.new(is_saved=is_saved))
 
     def sub(self, sub: Sub) -> Effect:

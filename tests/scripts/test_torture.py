@@ -376,6 +376,14 @@ def test_restart_excuses_the_end_of_a_connection_but_no_delivery() -> None:
     assert "delivery 1001, arrived" in after.found
 
 
+def test_what_an_ending_broker_accepts_may_end_with_it(history: History) -> None:
+    history.world.begin_down()
+    history.send(receipt="1")
+    history.receipt("1")
+    history.world.judge()
+    assert history.found == ""
+
+
 def test_little_memory_excuses_refusals(history: History) -> None:
     history.world.refusals = ("queue-full",)
     history.send(receipt="1")
