@@ -63,6 +63,23 @@ def test_what_expires_at_once_makes_a_long_queue_sweep_no_more_often() -> None:
     assert desk.queue(Q).depth == 200_000
 
 
+def test_messages_expire_at_their_times_of_day() -> None:
+    desk = bench()
+    actor = desk.actor()
+    began_ms = desk.broker.timers.wall.ms(desk.now)
+    for text, after_ms in (("late", 20_000), ("soon", 1_000), ("stays", 30_000)):
+        actor.sends(Q, text, expires=f"{began_ms + after_ms}")
+    desk.passes(1.0)
+    desk.settles()
+    assert desk.waiting(Q) == ["late", "stays"]
+    desk.passes(19.0)
+    desk.settles()
+    assert desk.waiting(Q) == ["stays"]
+    desk.passes(10.0)
+    desk.settles()
+    assert desk.waiting(Q) == []
+
+
 def test_a_message_expires_in_back_off() -> None:
     desk = bench(EXPIRING)
     actor = desk.actor()
