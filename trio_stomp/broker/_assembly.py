@@ -31,11 +31,9 @@ from trio_stomp.broker.durability import Log
 from trio_stomp.broker.explain import Explainer, Tracer
 from trio_stomp.broker.headers import Dialect, dialect, make_plan
 from trio_stomp.broker.managing import LeftManager, Manager, StreamManager
-from trio_stomp.broker.names import Kind
 from trio_stomp.broker.queues import (
     Acknowledger,
     Overflow,
-    Queue,
     QueueBook,
     Readers,
     Storage,
@@ -231,7 +229,7 @@ class _Assembly:
             self.timers,
             turns=self.turns,
             event_history=self.noted,
-            make_room=self._make_room,
+            admit_dead=lambda *dead: self.overflow.admit_dead(*dead),
             storage=self.storage,
             taking_back=lambda: self.acknowledger,
             send_dead=lambda to, head, message, now: send_dead(
@@ -252,13 +250,8 @@ class _Assembly:
             wall=self.wall,
             payer_of=self.quotas.charged,
             readers=Readers(self.memory),
-            make_room=self._make_room,
+            make_room=lambda *arriving: self.overflow.make_room(*arriving),
         )
-
-    def _make_room(self, queue: Queue, count: int, size: int, now: float) -> None:
-        """Drop old messages of a queue for those that enter, by its policy or its subscriber's."""
-        owner = self.overflow if queue.destination.kind is Kind.QUEUE else self.bindings
-        owner.make_room(queue, count, size, now)
 
     @cached_property
     def acknowledger(self) -> Acknowledger:
@@ -296,6 +289,7 @@ class _Assembly:
             memory=self.memory,
             destinations=self.destinations,
             queues=self.queues,
+            overflow=self.overflow,
             stale=self.stale,
             fan_out=self.fan_out,
             acknowledger=self.acknowledger,

@@ -100,7 +100,7 @@ class Recovery:
             place,
             text=text,
             number=broker.subscriptions.next_number(),
-            enqueue=broker.bindings.enqueue,
+            host=broker.bindings,
             destinations=broker.destinations,
             queues=broker.queues,
             compile_selector=broker.subscriptions.selectors.compile,

@@ -183,7 +183,7 @@ def _messages(broker: "Broker") -> MessageFigures:
         "stale-queue-full": broker.stale.statistics.dropped,
         "backlog-abandoned": drops.backlog_abandoned,
         "queue-full": broker.overflow.dropped,
-        "backlog-full": broker.bindings.dropped,
+        "backlog-full": broker.overflow.backlog_dropped,
         "revoked": broker.authorizer.revoked,
         "purged": broker.manager.purged,
     }

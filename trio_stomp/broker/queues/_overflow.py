@@ -1,6 +1,6 @@
 """Admission of messages to full queues, by the overflow policy."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from enum import Enum, auto
 from functools import partial
 
@@ -22,6 +22,7 @@ from trio_stomp.broker.queues._message import (
     Message,
     charge,
     cost_alone,
+    force,
 )
 from trio_stomp.broker.queues._queue import Queue
 from trio_stomp.broker.queues._queues import QueueBook
@@ -32,13 +33,15 @@ FEW_DROPPED = 256
 
 
 class Admission(Enum):
-    """The answer of a queue to a message. The fourth one, that it refuses it, is ``QueueFull``."""
+    """The answer of a queue to a message."""
 
     TAKEN = auto()
     WAITS = auto()
     """There is no room yet, and the sender may wait for it. Nothing has changed."""
     DROPPED = auto()
     """There is no room, and the policy drops the newest message."""
+    REFUSED = auto()
+    """There is no room, and no policy makes any. ``Overflow.refusal`` says why."""
 
 
 class QueueFull(ProtocolError):
@@ -78,6 +81,8 @@ class Overflow:
     memory: MemoryBudget
     queues: QueueBook
     dropped: int = 0
+    backlog_dropped: int = 0
+    """Messages that the queues of subscriptions to topics dropped."""
     blocked: dict[Client, tuple[Queue, int, int, int]] = field(factory=dict)
     """Waiting producers in order, with queue, and the bytes needed of body, memory and store."""
     full: Queue = field(init=False)
@@ -87,66 +92,165 @@ class Overflow:
     wanted_stored: int = field(init=False)
     """The bytes in the store that its message needs."""
 
+    def admit(
+        self,
+        queue: Queue,
+        origin: Publication,
+        bodies: list[bytes],
+        *,
+        level: int,
+        now: float,
+        first: int = 0,
+    ) -> list[Admission]:
+        """Put messages into a queue: all at once if they fit, else one by one by its policy.
+
+        Args:
+          queue: A queue.
+          origin: The publication of the messages, with the quota that pays for them.
+          bodies: Their bodies.
+          level: Their priority.
+          now: Seconds of the broker's clock.
+          first: The number reserved for the first of them, which determines its position. They are
+            not stored. 0 = they come last.
+
+        Returns:
+          The answer to each message, up to the first that waits or is refused.
+        """
+        if self._take(queue, origin, bodies, level, first):
+            return [Admission.TAKEN] * len(bodies)
+        answers: list[Admission] = []
+        for number, body in enumerate(bodies, first):
+            take = partial(self._take, queue, origin, [body], level, number if first else 0)
+            cost = cost_alone(origin.head, 1, len(body))
+            answers.append(self._by_policy(queue, origin, body, now, take=take, cost=cost))
+            if answers[-1] in (Admission.WAITS, Admission.REFUSED):
+                break
+        return answers
+
+    def _take(
+        self,
+        queue: Queue,
+        origin: Publication,
+        bodies: list[bytes],
+        level: int,
+        first: int,
+        *,
+        is_bare: bool = False,
+    ) -> bool:
+        """Charge messages and put them into a queue. Return whether all fit.
+
+        ``is_bare``: beyond the queue's limits, too.
+        """
+        count, size = len(bodies), sum(map(len, bodies))
+        if not (is_bare or self._fits(queue, count, size)):
+            return False
+        if not first and self._lacks_store(queue, origin, count, size):
+            return False
+        if not charge(self.memory, origin.head, count, size, origin.quota):
+            return False
+        if first:
+            level = queue.level_of(level)
+            self.queues.insert(queue, origin, bodies, level, size=size, first=first)
+        else:
+            self.queues.accept(queue, origin, bodies, level, size)
+        return True
+
+    def admit_dead(
+        self, queue: Queue, origin: Publication, body: bytes, level: int, now: float
+    ) -> bool:
+        """Put a dead letter into a queue by its policy. Return whether it was taken.
+
+        It was charged before, so no quota refuses it now.
+        """
+        # If memory is short, a stored message moves from the store to the store.
+        goes_to_store = origin.is_stored and queue.place
+        cost = 0 if goes_to_store else cost_alone(origin.head, 1, len(body))
+        take = partial(self._take_dead, queue, origin, body, level, cost)
+        return self._by_policy(queue, origin, body, now, take=take, cost=cost) is Admission.TAKEN
+
+    def _take_dead(
+        self,
+        queue: Queue,
+        origin: Publication,
+        body: bytes,
+        level: int,
+        cost: int,
+        *,
+        is_bare: bool = False,
+    ) -> bool:
+        if not (is_bare or self._fits(queue, 1, len(body))):
+            return False
+        if cost > max(self.memory.kept_room, 0):
+            return False
+        force(self.memory, origin.head, 1, len(body), origin.quota)
+        queue.destination.enqueued += 1
+        self.queues.accept(queue, origin, [body], level, len(body))
+        return True
+
+    def _by_policy(
+        self,
+        queue: Queue,
+        origin: Publication,
+        body: bytes,
+        now: float,
+        *,
+        take: Callable[..., bool],
+        cost: int,
+    ) -> Admission:
+        """Put a message into a queue that may be full, by its policy, and return the answer.
+
+        Args:
+          queue: The queue.
+          origin: The publication.
+          body: The body.
+          now: Seconds of the broker's clock.
+          take: Puts it into the queue if it fits, or, with ``is_bare``, whatever the limits.
+          cost: The memory that it needs.
+        """
+        policy, size = queue.overflow, len(body)
+        while not take():
+            if policy == BLOCK and origin.sender is not None:
+                if self.never_fits(queue, size, cost):
+                    return Admission.REFUSED
+                self.full, self.wanted = queue, cost
+                self.wanted_stored = self._stored_cost(queue, origin, size)
+                return Admission.WAITS
+            drops = queue.drops_old and not self.never_fits(queue, size, cost)
+            drops = drops and self._may_drop(queue, origin, body, cost)
+            if drops and self._drop_oldest(queue, now):
+                continue
+            # The oldest may be held, or in the store: they leave when they are back.
+            if drops and not queue.waiting.next(1) and take(is_bare=True):
+                break
+            if queue.feed is None and (policy != DROP_NEWEST or origin.sender is None):
+                return Admission.REFUSED
+            self.dropped += queue.feed is None
+            self.backlog_dropped += queue.feed is not None
+            queue.destination.dropped += 1
+            self.queues.note_dropped(queue)
+            return Admission.DROPPED
+        return Admission.TAKEN
+
     def _fits(self, queue: Queue, count: int, size: int) -> bool:
-        """Return whether messages fit the limits of a queue's policy, regardless of memory.
+        """Return whether messages fit the limits of a queue, regardless of memory.
 
         A policy that drops old messages makes room for those on their way to the store when they
         enter the queue (``make_room``). So they do not count before.
         """
-        return (queue.fits_now if queue.policy.drops_old else queue.fits)(count, size)
-
-    def charges(self, queue: Queue, origin: Publication, count: int, size: int) -> bool:
-        """Charge messages to memory. Return False if queue, memory or store have no room."""
-        if not self._fits(queue, count, size) or self._lacks_store(queue, origin, count, size):
-            return False
-        return charge(self.memory, origin.head, count, size, origin.quota)
+        return (queue.fits_now if queue.drops_old else queue.fits)(count, size)
 
     def _lacks_store(self, queue: Queue, origin: Publication, count: int, size: int) -> bool:
         storage = self.queues.storage
         return storage is not None and storage.lacks_room(queue, origin, count, size)
 
-    def admit(
-        self, queue: Queue, origin: Publication, body: bytes, *, level: int, now: float
-    ) -> Admission:
-        """Put a message into ``queue`` by its overflow policy, and return its answer.
-
-        Args:
-          queue: A queue that may be full.
-          origin: The publication.
-          body: One of its bodies.
-          level: The priority.
-          now: Seconds of the broker's clock.
-
-        Raises:
-          QueueFull: The policy is ``reject``, or no policy can make room.
-        """
-        policy = queue.policy.overflow
-        head, size = origin.head, len(body)
-        while not self.charges(queue, origin, 1, size):
-            if policy == DROP_NEWEST and origin.sender is not None:
-                self.dropped += 1
-                queue.destination.dropped += 1
-                self.queues.note_dropped(queue)
-                return Admission.DROPPED
-            cost = cost_alone(head, 1, size)
-            if self.never_fits(queue, size, cost):
-                raise self._full(queue, cost)
-            if policy == BLOCK and origin.sender is not None:
-                self.full, self.wanted = queue, cost
-                self.wanted_stored = self._stored_cost(queue, origin, size)
-                return Admission.WAITS
-            drops = queue.policy.drops_old and self._may_drop(queue, origin, body, cost)
-            if drops and self._drop_oldest(queue, now):
-                continue
-            lacks_store = self._lacks_store(queue, origin, 1, size)
-            is_bare = drops and not lacks_store and not queue.waiting.next(1)
-            if is_bare and charge(self.memory, head, 1, size, origin.quota):
-                break  # the oldest are held, or in the store: they leave when they are back
-            if lacks_store and self._fits(queue, 1, size):
-                raise self._no_store(queue, origin.quota, self._stored_cost(queue, origin, size))
-            raise self._full(queue, cost, origin.quota)
-        self.queues.accept(queue, origin, [body], level, size)
-        return Admission.TAKEN
+    def refusal(self, queue: Queue, origin: Publication, body: bytes) -> QueueFull:
+        """Return the error for a message that a queue has refused."""
+        size, cost = len(body), cost_alone(origin.head, 1, len(body))
+        if self.never_fits(queue, size, cost):
+            return self._full(queue, cost)
+        if self._lacks_store(queue, origin, 1, size) and self._fits(queue, 1, size):
+            return self._no_store(queue, origin.quota, self._stored_cost(queue, origin, size))
+        return self._full(queue, cost, origin.quota)
 
     def making_room(self, needs: Mapping[Queue, Need], now: float) -> Work | None:
         """Return the work that makes room for messages, or None if few must leave for them.
@@ -157,13 +261,13 @@ class Overflow:
         """
         leaving = 0.0
         for queue, need in needs.items():
-            if queue.policy.drops_old and (missing := self._missing(queue, need)) > 0:
+            if queue.drops_old and (missing := self._missing(queue, need)) > 0:
                 leaving += missing * queue.waiting.count / max(queue.size, 1)
         return self._making_room(needs, now) if leaving > FEW_DROPPED else None
 
     def _making_room(self, needs: Mapping[Queue, Need], now: float) -> Work:
         for queue, need in needs.items():
-            drops = queue.policy.drops_old
+            drops = queue.drops_old
             while drops and self._missing(queue, need) > 0 and self._drop_oldest(queue, now):
                 yield
 
@@ -179,7 +283,7 @@ class Overflow:
             return 0
         if not queue.waiting.count or queue.waiting.oldest_at is None:
             return 0
-        limit = queue.policy.max_bytes
+        limit = queue.max_bytes
         excess = queue.size + min(size, limit) - limit if limit else 0
         if excess > 0:
             return excess
@@ -201,18 +305,19 @@ class Overflow:
             is_own = all(each.payer is origin.quota for each in foremost)
         else:
             is_own = all(each.quota is origin.quota for each in foremost)
-        return is_own and queue.policy.overflow == DROP_OLDEST
+        return is_own and queue.overflow == DROP_OLDEST
 
     def make_room(self, queue: Queue, count: int, size: int, now: float) -> None:
         """Drop or dead-letter old messages, by policy, for stored ones that enter a queue now."""
-        drops = queue.policy.drops_old
+        drops = queue.drops_old
         while drops and not queue.fits_now(count, size) and self._drop_oldest(queue, now):
             pass  # without old ones, because consumers got them, the new ones enter all the same
 
     def _drop_oldest(self, queue: Queue, now: float) -> bool:
         """Drop the oldest message, or dead-letter it. False = there is none, or after a bug."""
         is_gone = queue.drop_oldest(partial(self._drop, queue, now))
-        self.dropped += is_gone
+        self.dropped += is_gone and queue.feed is None
+        self.backlog_dropped += is_gone and queue.feed is not None
         return is_gone
 
     def _drop(self, queue: Queue, now: float, message: Message) -> None:
@@ -223,8 +328,7 @@ class Overflow:
         queue.destination.dropped += 1
         event_history = self.queues.event_history
         if event_history is not None:
-            rule = f"overflow = {queue.policy.overflow!r}"
-            at = (message.number, 1)
+            at, rule = (message.number, 1), queue.overflow_rule
             event_history.lost(LossReason.QUEUE_FULL, queue.name, numbers=at, rule=rule)
 
     def check(
@@ -264,9 +368,8 @@ class Overflow:
             cost += size + MESSAGE_OVERHEAD_BYTES * count
             if cost > room:
                 raise self._full(queue, cost, quota)
-            policy = queue.policy
-            fits = (may_drop and policy.overflow == DROP_NEWEST) or self._fits(queue, count, size)
-            if not fits and not (policy.drops_old and not self.never_fits(queue, largest, 0)):
+            fits = (may_drop and queue.overflow == DROP_NEWEST) or self._fits(queue, count, size)
+            if not fits and not (queue.drops_old and not self.never_fits(queue, largest, 0)):
                 raise self._full(queue, cost)
         return self._check_store(wanted, quota, each)
 
@@ -321,7 +424,7 @@ class Overflow:
 
     def never_fits(self, queue: Queue, size: int, cost: int) -> bool:
         """Return whether a message exceeds the limits of an empty queue or of empty memory."""
-        if 0 < queue.policy.max_bytes < size:
+        if 0 < queue.max_bytes < size:
             return True
         return cost > self.memory.limit_bytes * self.memory.kept_share
 

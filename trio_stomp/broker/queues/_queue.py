@@ -3,12 +3,12 @@
 from bisect import insort
 from collections.abc import Callable, Sequence
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 from attrs import define, field
 
 from trio_stomp.base import BrokenInvariant, noop
-from trio_stomp.broker.delivery import NEVER, Publication, Work
+from trio_stomp.broker.delivery import DROP_OLDEST, NEVER, Publication, Work
 from trio_stomp.broker.headers import PRIORITY_DEFAULT
 from trio_stomp.broker.queues._consumer import Consumer
 from trio_stomp.broker.queues._groups import Groups
@@ -16,7 +16,7 @@ from trio_stomp.broker.queues._hand_out import next_ready, serve
 from trio_stomp.broker.queues._message import DeadLetterReason, Message, charge_again, refund
 from trio_stomp.broker.queues._scan_positions import ScanPositions, Taken, Window
 from trio_stomp.broker.queues._waiting import LEVELS, Paged, Waiting
-from trio_stomp.broker.routing import DestinationPolicy
+from trio_stomp.broker.routing import DEAD_LETTER, DestinationPolicy
 
 if TYPE_CHECKING:
     from trio_stomp.broker.delivery import Destination
@@ -37,6 +37,18 @@ LOW_COUNT = 1_000
 """With fewer messages than this in memory, a queue loads paged messages."""
 
 
+class Feed(Protocol):
+    """A subscription to a topic, which fills its queue in place of SENDs. It refuses nobody."""
+
+    @property
+    def slow_consumer(self) -> str:
+        """Return what happens to messages that do not fit, unless old ones leave by the policy."""
+
+    @property
+    def max_backlog_bytes(self) -> int:
+        """Return the limit of its messages' bytes, besides that of the policy; 0 = none."""
+
+
 @define(eq=False, repr=False)
 class Queue:
     """One queue. It exists while it has messages, consumers, or a durable subscription's name.
@@ -46,6 +58,7 @@ class Queue:
       policy: Limits and policies.
       host: The core.
       place: The key in the store; "" = never stored.
+      feed: The subscription that it belongs to; None = it has a name of its own.
     """
 
     name: str
@@ -53,6 +66,7 @@ class Queue:
     policy: DestinationPolicy
     host: "QueueHost[Queue]"
     place: str = ""
+    feed: Feed | None = None
     waiting: Waiting = field(factory=Waiting)
     consumers: list[Consumer] = field(factory=list)
     size: int = 0
@@ -132,16 +146,43 @@ class Queue:
 
     # Messages in.
 
+    @property
+    def overflow(self) -> str:
+        """Return what happens to messages that do not fit."""
+        if self.feed is None or self.policy.drops_old:
+            return self.policy.overflow
+        return self.feed.slow_consumer
+
+    @property
+    def overflow_rule(self) -> str:
+        """Return the option that decides this, and its value."""
+        has_own = self.feed is None or self.policy.drops_old
+        return f"{'overflow' if has_own else 'slow_consumer'} = {self.overflow!r}"
+
+    @property
+    def drops_old(self) -> bool:
+        """Return whether old messages leave for new ones that do not fit."""
+        return self.overflow in (DROP_OLDEST, DEAD_LETTER)
+
+    @property
+    def max_bytes(self) -> int:
+        """Return the limit of the bytes of all bodies; 0 = none."""
+        most = self.policy.max_bytes
+        if self.feed is not None and (backlog := self.feed.max_backlog_bytes):
+            return min(most, backlog) if most else backlog
+        return most
+
     def fits_now(self, count: int, size: int) -> bool:
         """Return as ``fits``, but do not count messages on their way to the store."""
         return self.fits(count - self.arriving, size - self.arriving_bytes)
 
     def fits(self, count: int, size: int) -> bool:
-        """Return whether ``count`` messages of ``size`` bytes together fit the policy's limits."""
-        policy = self.policy
-        if policy.max_messages and self.message_count + count > policy.max_messages:
+        """Return whether ``count`` messages of ``size`` bytes together fit the limits."""
+        most = self.policy.max_messages
+        if most and self.message_count + count > most:
             return False
-        return not policy.max_bytes or self.size + size <= policy.max_bytes
+        most = self.max_bytes
+        return not most or self.size + size <= most
 
     def level_of(self, priority: int) -> int:
         """Return the level of a priority. Without priorities there is one level."""
@@ -375,7 +416,7 @@ class Queue:
         if self.window is not None and self.window.upto and not is_cut:
             self.host.pages.end(self)
         if self.waiting.paged:
-            if self.consumers or self.policy.drops_old:
+            if self.consumers or self.drops_old:
                 self.host.pages.look_ahead(self)
             self.host.pages.load_expired(self, now)
 

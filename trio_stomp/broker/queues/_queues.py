@@ -27,7 +27,7 @@ from trio_stomp.broker.delivery import (
 )
 from trio_stomp.broker.names import PRIVATE_QUEUE, STOMPSERVER_DEAD_LETTERS, Kind, Pattern
 from trio_stomp.broker.queues._consumer import Consumer, Source
-from trio_stomp.broker.queues._message import DeadLetterReason, Message, cost_alone, force, refund
+from trio_stomp.broker.queues._message import DeadLetterReason, Message, refund
 from trio_stomp.broker.queues._queue import AGAIN_S, PLACE, Queue, queue_of
 from trio_stomp.broker.queues._queue_host import MAX_HOPS, DeadLetterCounts, dead_head, hops_of
 from trio_stomp.broker.queues._wildcard_queues import FEW_QUEUES, WildcardQueues
@@ -57,8 +57,8 @@ class QueueBook:
     """Returns what returns messages from consumers to queues."""
     send_dead: Callable[[Destination, Head, Message, float], bool]
     """Sends a dead letter to a destination other than a queue."""
-    make_room: Callable[["Queue", int, int, float], None]
-    """Drops old messages of a queue, by policy, for those that enter it."""
+    admit_dead: Callable[[Queue, Publication, bytes, int, float], bool]
+    """Puts a dead letter into a queue by its policy, and returns whether it was taken."""
     storage: "Storage | None" = None
     """The storage of durable messages, if there is a store."""
     may_hand_out: Callable[[], bool] = lambda: True
@@ -265,7 +265,7 @@ class QueueBook:
     def note_dropped(self, queue: Queue) -> None:
         """Record a message that a full queue dropped, for ``explain``."""
         if self.event_history is not None:
-            rule = f"overflow = {queue.policy.overflow!r}"
+            rule = queue.overflow_rule
             self.event_history.lost(LossReason.QUEUE_FULL, queue.name, rule=rule)
 
     def note_delivered(
@@ -399,7 +399,6 @@ class QueueBook:
         if hops > MAX_HOPS:
             return False  # policies that send dead letters in a loop
         head = dead_head(message, (queue.name, queue.destination.name), reason, name, hops)
-        size = len(message.body)
         quota = message.publication.payer
         try:
             destination = self.destinations.ensure(name, quota)
@@ -408,21 +407,11 @@ class QueueBook:
             target = self.open(name, quota)
         except ProtocolError:
             return False
-        self.make_room(target, 1, size, now)
-        if not target.fits(1, size):
-            return False
-        # If memory is short, a stored message moves from the store to the store.
-        is_stored = message.stored > 0 or (self.storage is not None and destination.stores(None))
-        goes_to_store = is_stored and target.place
-        if not goes_to_store and cost_alone(head, 1, size) > self.memory.kept_room:
-            return False
-        force(self.memory, head, 1, size, quota)  # it was charged before, and is not refused now
         expires_at = now + destination.ttl_s if destination.ttl_s else NEVER
         origin = Publication(destination, head, [], now, expires_at, quota=quota)
-        destination.enqueued += 1
+        is_stored = message.stored > 0 or (self.storage is not None and destination.stores(None))
         origin.is_stored = is_stored
-        self.accept(target, origin, [message.body], message.level, size)
-        return True
+        return self.admit_dead(target, origin, message.body, message.level, now)
 
     def finish(self, id: int) -> None:
         """Record the end of a message in the store."""
@@ -459,7 +448,7 @@ class QueueBook:
         if reason is DeadLetterReason.DELIVERY_LIMIT:
             return f"max_redeliveries = {queue.policy.max_redeliveries}"
         if reason is DeadLetterReason.OVERFLOW:
-            return f"overflow = {queue.policy.overflow!r}"
+            return queue.overflow_rule
         if reason is DeadLetterReason.EXPIRED:
             return lifetime_rule(message.publication)
         options = message.publication.options

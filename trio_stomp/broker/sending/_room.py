@@ -49,7 +49,7 @@ def may_push_out(destination: Destination) -> bool:
     """Return whether messages sent there may push out older ones, by policy."""
     queue = destination.queue
     if isinstance(queue, Queue):
-        return queue.policy.drops_old
+        return queue.drops_old
     return destination.ttl_s > 0 and not destination.subscribers
 
 

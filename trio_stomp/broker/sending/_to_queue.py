@@ -8,7 +8,7 @@ from trio_stomp.base import Quota
 from trio_stomp.broker.delivery import Client, Destination, Publication
 from trio_stomp.broker.headers import DROPPED, EXPIRED, PRIORITY_DEFAULT, SendOutcome, of_run
 from trio_stomp.broker.names import Kind
-from trio_stomp.broker.queues import Admission, Overflow, QueueBook, QueueFull, head_lines
+from trio_stomp.broker.queues import Admission, Overflow, QueueBook, head_lines
 from trio_stomp.broker.sending._temporary import is_orphan
 from trio_stomp.frames import Head, head_cost
 from trio_stomp.store import stored_cost
@@ -100,19 +100,14 @@ class QueueSender:
             if publication.is_over(now) and not queue.policy.dead_letter_expired:
                 taken = EXPIRED  # it leaves as it came
         origin = publication.without_bodies()
-        size = sum(map(len, bodies))
-        count = len(bodies)
-        if self.overflow.charges(queue, origin, count, size):
-            self.queues.accept(queue, origin, bodies, level, size)
-            return count, taken
-        outcomes: list[SendOutcome] = []
-        try:
-            for body in bodies:
-                answer = self.overflow.admit(queue, origin, body, level=level, now=now)
-                if answer is Admission.WAITS:
-                    break
-                outcomes.append(taken if answer is Admission.TAKEN else DROPPED)
-        except QueueFull as error:
+        answers = self.overflow.admit(queue, origin, bodies, level=level, now=now)
+        if answers.count(Admission.TAKEN) == len(bodies):
+            return len(bodies), taken
+        outcomes = [taken if each is Admission.TAKEN else DROPPED for each in answers]
+        if answers[-1] in (Admission.WAITS, Admission.REFUSED):
+            outcomes.pop()
+        if answers[-1] is Admission.REFUSED:
+            error = self.overflow.refusal(queue, origin, bodies[len(outcomes)])
             error.done, error.outcome = len(outcomes), of_run(outcomes)
-            raise
+            raise error
         return len(outcomes), of_run(outcomes)

@@ -1,14 +1,20 @@
 """Topic subscriptions with a queue of their own: acknowledging ones and durable ones."""
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 from attrs import define, field
 
-from trio_stomp.broker.delivery import BINDING_S, Client, Delivery, Give, Publication, Target
+from trio_stomp.broker.delivery import (
+    BINDING_S,
+    BrokerPolicies,
+    Client,
+    Delivery,
+    Give,
+    Publication,
+    Target,
+)
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
     from trio_stomp.base import Quota
     from trio_stomp.broker.queues import Queue
     from trio_stomp.broker.selectors import Selector
@@ -18,15 +24,24 @@ SharedKey = tuple[str, str, str, str]
 """The name, destination, user and selector of a shared subscription."""
 
 
+class BindingHost(Protocol):
+    """What a binding needs of ``Bindings``, which imports it."""
+
+    policies: BrokerPolicies
+
+    def enqueue(self, binding: "Binding", publication: Publication, bodies: list[bytes]) -> int:
+        """Queue messages as far as the policy allows, and return the number queued."""
+
+
 @define(eq=False, repr=False)
 class Binding:
-    """A member of a topic that puts its messages into a queue of its own.
+    """A member of a topic that puts its messages into a queue of its own. Implements ``Feed``.
 
     Args:
       number: Its position among the subscribers.
       targets: The destinations it is subscribed to.
       queue: The queue from which its consumers receive.
-      enqueue: Queues messages as far as the policy allows, and returns the number queued.
+      host: Queues its messages.
       client: The client that subscribed last; None if restored from the store.
       durable: The durable subscription's name, or "".
     """
@@ -34,7 +49,7 @@ class Binding:
     number: int
     targets: list[Target]
     queue: "Queue"
-    enqueue: "Callable[[Binding, Publication, list[bytes]], int]"
+    host: BindingHost
     client: Client | None = None
     durable: str = ""
     selector: "Selector | None" = None
@@ -61,6 +76,17 @@ class Binding:
 
     def __attrs_post_init__(self) -> None:
         self.cost_s = BINDING_S if self.selector is None else BINDING_S + self.selector.cost_s
+        self.queue.feed = self
+
+    @property
+    def slow_consumer(self) -> str:
+        """Implement ``Feed.slow_consumer``."""
+        return self.queue.destination.slow_consumer or self.host.policies.slow_consumer
+
+    @property
+    def max_backlog_bytes(self) -> int:
+        """Implement ``Feed.max_backlog_bytes``."""
+        return 0 if self.durable else self.host.policies.max_backlog_bytes
 
     @property
     def is_leaving(self) -> bool:
@@ -89,4 +115,4 @@ class Binding:
         """Queue some bodies of a publication as far as they fit. Return the number queued."""
         if not self.wants(publication):
             return 0
-        return self.enqueue(self, publication, bodies)
+        return self.host.enqueue(self, publication, bodies)

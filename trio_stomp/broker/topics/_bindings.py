@@ -2,7 +2,6 @@
 
 from collections.abc import Callable
 from functools import partial
-from itertools import count, repeat
 
 from attrs import define, field
 
@@ -11,7 +10,6 @@ from trio_stomp.broker.access import Authorizer
 from trio_stomp.broker.delivery import (
     BINDING_S,
     DISCONNECT,
-    DROP_OLDEST,
     LIGHT_S,
     BrokerPolicies,
     Client,
@@ -28,17 +26,16 @@ from trio_stomp.broker.names import Kind
 from trio_stomp.broker.queues import (
     AGAIN_S,
     Acknowledger,
+    Admission,
     Consumer,
-    DeadLetterReason,
     Message,
+    Overflow,
     Queue,
     QueueBook,
     charge,
-    cost_alone,
 )
 from trio_stomp.broker.routing import (
     BINDING_BYTES,
-    DEAD_LETTER,
     Destinations,
     FanOut,
     beyond_quota,
@@ -52,7 +49,7 @@ from trio_stomp.broker.topics._binding import Binding, SharedKey
 from trio_stomp.broker.topics._durable_record import forget, key_of, remember
 from trio_stomp.broker.topics._durables import Durables, durable_name, is_shared
 from trio_stomp.broker.topics._stale import StaleQueue
-from trio_stomp.frames import Head, redelivered_head
+from trio_stomp.frames import redelivered_head
 
 
 @define(eq=False, repr=False)
@@ -68,6 +65,7 @@ class Bindings:
     memory: MemoryBudget
     destinations: Destinations
     queues: QueueBook
+    overflow: Overflow
     stale: StaleQueue
     fan_out: FanOut
     acknowledger: Acknowledger
@@ -78,7 +76,6 @@ class Bindings:
     shares_durables: bool = False
     durables: Durables = field(factory=Durables)
     shared: dict[SharedKey, Binding] = field(factory=dict)
-    dropped: int = 0
 
     def join(
         self, subscription: Subscription, consumer: Consumer, options: SubscribeOptions, now: float
@@ -188,105 +185,15 @@ class Bindings:
           first: The number reserved for the first of them, which determines its position; 0 =
             append.
         """
-        origin = publication.without_bodies()
+        origin, queue = publication.without_bodies(), binding.queue
         origin.quota = binding.quota  # safe: nothing else refers to the copy yet
-        if self._put(binding, origin, bodies, first):
-            return len(bodies)
-        numbers = count(first) if first else repeat(0)
-        return sum(map(partial(self._put_or_drop, binding, origin), bodies, numbers))
-
-    def _put(
-        self,
-        binding: Binding,
-        origin: Publication,
-        bodies: list[bytes],
-        first: int,
-        *,
-        is_bare: bool = False,
-    ) -> bool:
-        """Queue messages if there is room for all of them. Return whether there was.
-
-        ``is_bare``: beyond the policy's limits, too.
-        """
-        queue, size = binding.queue, sum(map(len, bodies))
-        if not (is_bare or self._fits(binding, len(bodies), size)):
-            return False
-        storage = self.queues.storage
-        if not first and storage and storage.lacks_room(queue, origin, len(bodies), size):
-            return False
-        if not charge(self.memory, origin.head, len(bodies), size, binding.quota):
-            return False
         level = origin.options.priority if origin.options else PRIORITY_DEFAULT
-        if first:
-            level = queue.level_of(level)
-            self.queues.insert(queue, origin, bodies, level, size=size, first=first)
-        else:
-            self.queues.accept(queue, origin, bodies, level, size)
-        return True
-
-    def _fits(self, binding: Binding, count: int, size: int) -> bool:
-        """Return whether messages fit the limits of a binding's queue, regardless of memory."""
-        queue = binding.queue
-        bound = 0 if binding.durable else self.policies.max_backlog_bytes
-        fits = queue.fits_now if self._policy_of(queue) == DROP_OLDEST else queue.fits
-        return fits(count, size) and not (bound and queue.size + size > bound)
-
-    def _policy_of(self, queue: Queue) -> str:
-        if queue.policy.drops_old:
-            return DROP_OLDEST
-        return queue.destination.slow_consumer or self.policies.slow_consumer
-
-    def make_room(self, queue: Queue, count: int, size: int, _now: float) -> None:
-        """Drop old messages, by policy, for stored ones that enter a durable subscription."""
-        drops = self._policy_of(queue) == DROP_OLDEST
-        while drops and not queue.fits_now(count, size) and self._drop_oldest(queue):
-            pass
-
-    def _could_take(self, binding: Binding, size: int) -> bool:
-        """Return whether a body of ``size`` bytes would fit into a binding's queue if empty."""
-        bound = 0 if binding.durable else self.policies.max_backlog_bytes
-        return all(size <= limit for limit in (bound, binding.queue.policy.max_bytes) if limit)
-
-    def _never_fits(self, binding: Binding, head: Head, size: int) -> bool:
-        """Return whether a message exceeds the limits of an empty queue or of empty memory."""
-        cost = cost_alone(head, 1, size)
-        most = self.memory.limit_bytes * self.memory.kept_share
-        return cost > most or not self._could_take(binding, size)
-
-    def _put_or_drop(self, binding: Binding, origin: Publication, body: bytes, number: int) -> bool:
-        """Queue one message, or apply the policy if it does not fit. False = dropped."""
-        queue = binding.queue
-        policy = self._policy_of(queue)
-        while True:
-            if self._put(binding, origin, [body], number):
-                return True
-            helps = policy == DROP_OLDEST and not self._never_fits(binding, origin.head, len(body))
-            # The oldest may be held, or in the store: they leave when they are back.
-            is_bare = helps and not queue.waiting.next(1)
-            if is_bare and self._put(binding, origin, [body], number, is_bare=True):
-                return True
-            if helps and self._drop_oldest(queue):
-                continue
-            self._count_drop(queue.destination)
-            if policy == DISCONNECT and queue.consumers:
-                self._disconnect(queue.consumers[0].subscription, queue)
-            return False
-
-    def _drop_oldest(self, queue: Queue) -> bool:
-        """Drop the oldest message, or dead-letter it. False = there is none, or after a bug."""
-        if queue.policy.overflow == DEAD_LETTER:
-            now, reason = self.queues.turns.now, DeadLetterReason.OVERFLOW
-            return queue.drop_oldest(
-                lambda message: self.queues.dead_letter(queue, message, reason, now)
-            )
-        is_gone = queue.drop_oldest()
-        if is_gone:
-            self._count_drop(queue.destination)
-        return is_gone
-
-    def _count_drop(self, destination: Destination) -> None:
-        self.dropped += 1
-        destination.dropped += 1
+        now = self.queues.turns.now
+        answers = self.overflow.admit(queue, origin, bodies, level=level, now=now, first=first)
+        count = answers.count(Admission.TAKEN)
+        if count < len(bodies) and queue.consumers and queue.overflow == DISCONNECT:
+            self._disconnect(queue.consumers[0].subscription, queue)
+        return count
 
     def _disconnect(self, subscription: Subscription, queue: Queue) -> None:
         client = subscription.client
@@ -321,7 +228,7 @@ class Bindings:
             subscription.number,
             targets=list(subscription.targets),
             queue=queue,
-            enqueue=self.enqueue,
+            host=self,
             client=subscription.client,
             durable=name,
             selector=selector,
@@ -443,7 +350,7 @@ class Bindings:
         for name, pattern in binding.targets:
             self.destinations.remove(binding, name, pattern)
         self.queues.end_messages(binding.queue, self._reassign_orphan, now)
-        binding.queue.reassign = None  # breaks the reference cycle of queue and binding
+        binding.queue.reassign = binding.queue.feed = None  # breaks reference cycles
 
     def _reassign_orphan(self, message: Message, now: float) -> None:
         """Reassign an ended member's message: to another member, else parked, else dropped."""
@@ -462,7 +369,7 @@ class Bindings:
             elif destination.ttl_s:
                 self.stale.park(origin.with_bodies(destination, [message.body]), now)
             else:
-                self._count_drop(destination)
+                self._drop(destination)
         except Exception as bug:
             self.queues.turns.bug = bug
             self.queues.timers.call_at(now + AGAIN_S, partial(self._reassign_orphan, message))
@@ -486,6 +393,10 @@ class Bindings:
         if not is_passed:
             queue.give_back(message, delay_s, now)
 
+    def _drop(self, destination: Destination) -> None:
+        self.overflow.backlog_dropped += 1
+        destination.dropped += 1
+
     def _give(self, destination: Destination, member: Member, message: Message) -> None:
         """Give another member's message to ``member``, and advance the rotation."""
         destination.rotation += 1
@@ -498,7 +409,7 @@ class Bindings:
             if charge(self.memory, origin.head, 1, len(body), member.quota):
                 member.queue.put(own)
             else:
-                self._count_drop(destination)
+                self._drop(destination)
             return
         origin = message.publication.with_bodies(destination, [message.body])
         if message.deliveries:

@@ -5,13 +5,12 @@ from typing import TYPE_CHECKING
 
 from trio_stomp.broker.durability import Log
 from trio_stomp.broker.names import compile_pattern
-from trio_stomp.broker.topics._binding import Binding
+from trio_stomp.broker.topics._binding import Binding, BindingHost
 from trio_stomp.store import DropPlace
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from trio_stomp.broker.delivery import Publication
     from trio_stomp.broker.queues import QueueBook
     from trio_stomp.broker.routing import Destinations
     from trio_stomp.broker.selectors import Selector
@@ -62,7 +61,7 @@ def read_back(
     text: str,
     number: int,
     *,
-    enqueue: "Callable[[Binding, Publication, list[bytes]], int]",
+    host: BindingHost,
     destinations: "Destinations",
     queues: "QueueBook",
     compile_selector: "Callable[[str], Selector]",
@@ -74,7 +73,7 @@ def read_back(
       place: The key of its place in the store.
       text: The record.
       number: Its position among the subscribers.
-      enqueue: Queues its messages.
+      host: Queues its messages.
       destinations: The destinations.
       queues: The queues.
       compile_selector: Parses a selector.
@@ -92,7 +91,7 @@ def read_back(
     destination = destinations.detached(*targets[0])
     label = f"{targets[0][0]} of {name}".replace("\0", "/")
     queue = queues.private(destination, label, place)
-    binding = Binding(number, targets=targets, queue=queue, enqueue=enqueue, durable=name)
+    binding = Binding(number, targets=targets, queue=queue, host=host, durable=name)
     binding.selector = compile_selector(selector) if selector else None
     binding.selector_text, binding.no_local = selector, record["no_local"]
     binding.owner = record.get("owner", "")  # absent in records of older brokers

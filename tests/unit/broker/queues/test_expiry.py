@@ -256,7 +256,8 @@ def test_a_full_durable_subscription_makes_dead_letters_by_its_topics_policy() -
     core.peer().sends(T, *"abc")
     core.turn()
     assert [core.waiting(queue.name) for queue in core.broker.queues] == [["a"]]
-    assert core.broker.bindings.dropped == 0
+    assert core.broker.overflow.backlog_dropped == 1
+    assert core.broker.destinations.open(T).dropped == 0
 
 
 def test_a_transaction_that_an_empty_queue_does_not_take_says_so() -> None:

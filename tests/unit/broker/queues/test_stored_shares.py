@@ -247,7 +247,7 @@ def test_a_durable_subscription_is_charged_to_its_subscriber_and_drops_the_exces
     assert binding.quota is not None
     assert 300 * KIB < binding.quota.stored_bytes <= 512 * KIB
     assert quota_of(victim).stored_bytes == 0
-    assert core.broker.bindings.dropped > 40
+    assert core.broker.overflow.backlog_dropped > 40
     core.broker.bindings.end_durable(binding, core.now)
     core.settles()
     assert binding.quota.stored_bytes == 0

@@ -101,19 +101,19 @@ def test_a_full_feed_loses_messages_of_its_own_or_its_client(policy: str):
     for body in bodies:
         publisher.sends("a", body)
     assert other.bodies() == bodies
-    bindings = core.broker.bindings
+    overflow = core.broker.overflow
     if policy == "disconnect":
         assert slow.error().get("code") == "slow-consumer"
         assert slow.outbox.closed is CloseReason.SLOW_CONSUMER
         assert len(core.broker.subscriptions) == 1
         assert core.memory.used_bytes == 0
-        assert (bindings.dropped, core.broker.destinations.open("a").dropped) == (1, 1)
+        assert (overflow.backlog_dropped, core.broker.destinations.open("a").dropped) == (1, 1)
     else:
         # 0 is unacknowledged; of the others one fits beside it.
         kept = bodies[3] if policy == "drop-oldest" else bodies[1]
         slow.acks(slow.messages()[0])
         assert slow.bodies() == [bodies[0], kept]
-        assert (bindings.dropped, core.broker.destinations.open("a").dropped) == (2, 2)
+        assert (overflow.backlog_dropped, core.broker.destinations.open("a").dropped) == (2, 2)
     core.ends()
 
 
@@ -123,7 +123,7 @@ def test_a_feed_whose_bound_is_smaller_than_a_message_takes_none():
     slow.subscribes("a", ack="client")
     publisher.sends("a", "x" * 2000, "ok")
     assert slow.bodies() == ["ok"]
-    assert core.broker.bindings.dropped == 1
+    assert core.broker.overflow.backlog_dropped == 1
     core.ends()
 
 
@@ -133,7 +133,7 @@ def test_a_feed_that_loses_several_of_one_run_is_cut_off_once():
     slow.subscribes("a", ack="client", headers=prefetch(1))
     publisher.sends("a", *("x" * 900 for _ in range(4)))
     assert slow.error().get("code") == "slow-consumer"
-    assert core.broker.bindings.dropped == 3
+    assert core.broker.overflow.backlog_dropped == 3
     core.ends()
 
 
@@ -334,7 +334,7 @@ def test_a_policy_may_be_kinder_to_slow_subscribers_than_the_option():
     slow.subscribes("a", ack="client", headers=(("prefetch-count", "1"),))
     publisher.sends("a", *("x" * 300 for _ in range(9)))
     assert slow.outbox.closed is None
-    assert core.broker.bindings.dropped > 0
+    assert core.broker.overflow.backlog_dropped > 0
     core.ends()
 
 
@@ -400,7 +400,7 @@ def test_a_changed_policy_reaches_a_durable_subscription(name: str):
     publisher.sends(to, "one", "two")
     last = core.reader(name, headers=DURABLE, client_id="me")
     assert last.bodies() == ["one"]
-    assert core.broker.bindings.dropped == 3
+    assert core.broker.overflow.backlog_dropped == 3
     last.unsubscribes(headers=DURABLE)
     core.ends()
 
@@ -464,7 +464,7 @@ def test_work_that_is_retried_later_is_lost_with_its_member_only_without_memory(
     core.passes(2)
     core.memory.limit_bytes = AMPLE
     assert deliveries(other) == [("m0", "2")] * has_memory
-    assert core.broker.bindings.dropped == (not has_memory)
+    assert core.broker.overflow.backlog_dropped == (not has_memory)
     assert core.memory.used_bytes == 0
     core.ends()
 
@@ -508,7 +508,7 @@ def test_a_slow_member_of_a_work_queue_hands_its_work_to_the_others_at_once():
         publisher.sends("#w", f"{number}" * 600)
     assert slow.error().get("code") == "slow-consumer"
     assert sorted(body[0] for body in other.bodies()) == ["0", "1", "3"]
-    assert core.broker.bindings.dropped == 1
+    assert core.broker.overflow.backlog_dropped == 1
     core.ends()
 
 
