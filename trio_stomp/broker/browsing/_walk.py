@@ -102,6 +102,13 @@ class Walk:
             self._page.popleft()
         self._behind = message.number
 
+    def remove(self, messages: list[Message]) -> None:
+        """Remove messages of ``following``, at least one, from the queue."""
+        if self.is_in_store:
+            self.queue.host.pages.remove(self.queue, self.level, messages)
+        else:
+            self.queue.remove(messages)
+
     def ask(self, then: "Callable[[float], None]") -> None:
         """Request a page. Call ``then`` when it has been read, unless the walk has ended."""
         assert self.storage is not None

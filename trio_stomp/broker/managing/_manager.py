@@ -15,7 +15,6 @@ from trio_stomp.broker.managing._declaring import Deletion, check_declarable, de
 from trio_stomp.broker.managing._left import LeftManager
 from trio_stomp.broker.managing._mover import Mover, Retry
 from trio_stomp.broker.managing._operation import PIECE, Act, Operation
-from trio_stomp.broker.managing._removal import note_end, remove
 from trio_stomp.broker.managing._sending import Sending
 from trio_stomp.broker.managing._stream_manager import StreamManager
 from trio_stomp.broker.managing._task import Task
@@ -140,8 +139,9 @@ class Manager:
         def act(walk: Walk, messages: "list[Message]", _now: float) -> int:
             queue = walk.queue
             rule = f"purged by {by}" if by else "purged"
-            note_end(queue, self.queues.event_history, messages, LossReason.PURGED, rule)
-            remove(walk, messages)
+            for message in messages:
+                self.queues.note_lost(queue, LossReason.PURGED, message, rule)
+            walk.remove(messages)
             queue.destination.dropped += len(messages)
             self.purged += len(messages)
             return len(messages)

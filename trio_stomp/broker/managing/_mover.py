@@ -12,7 +12,6 @@ from trio_stomp.base import ProtocolError
 from trio_stomp.broker.delivery import LossReason
 from trio_stomp.broker.headers import RETAIN_NOT, SendOptions, rename_head
 from trio_stomp.broker.managing._choice import ORIGIN
-from trio_stomp.broker.managing._removal import note_end, remove
 from trio_stomp.broker.names import Kind
 from trio_stomp.broker.queues import QueueBook, cost_alone
 from trio_stomp.broker.sending import SendContext
@@ -87,9 +86,8 @@ class Mover:
                 raise ProtocolError(
                     "no-subscriber", f"nobody is subscribed to {to[:80]}; nothing is lost"
                 )
-            remove(walk, [message])
-        rule = f"moved to {to[:80]}"
-        note_end(walk.queue, self.queues.event_history, [message], LossReason.MOVED, rule)
+            walk.remove([message])
+        self.queues.note_lost(walk.queue, LossReason.MOVED, message, f"moved to {to[:80]}")
 
     def _as_sent(self, message: "Message", to: str) -> "tuple[Head, SendOptions]":
         """Return the header block and options of a message at its new destination."""

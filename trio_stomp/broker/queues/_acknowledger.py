@@ -154,7 +154,7 @@ class Acknowledger:
             source = left[0].source
             messages = [message for message in left if message.source is source]
             try:
-                source.settle_all(messages)
+                source.settle(messages)
             except Exception:
                 self._give_all_back(left, now)
                 raise
@@ -234,7 +234,7 @@ class Acknowledger:
             else:
                 message.source.kill(message, DeadLetterReason.REJECTED, now)
         else:
-            message.source.settle(message)
+            message.source.settle([message])
             self.counters.acked += 1
 
     def find(

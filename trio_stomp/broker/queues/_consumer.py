@@ -55,10 +55,7 @@ class Source(Protocol):
     def may_give_up(self) -> bool:
         """Return whether messages that fail too often have a dead-letter destination."""
 
-    def settle(self, message: Message) -> None:
-        """Finish an acknowledged message."""
-
-    def settle_all(self, messages: list[Message]) -> None:
+    def settle(self, messages: list[Message]) -> None:
         """Finish acknowledged messages."""
 
     def kill(self, message: Message, reason: "DeadLetterReason", now: float) -> None:

@@ -148,7 +148,7 @@ def _deliver(queue: "Queue", consumer: "Consumer", messages: list[Message], now:
     first = consumer.deliver(queue, queue.destination, messages)
     queue.host.note_delivered(queue, consumer, first, messages)
     if not consumer.tracks:
-        queue.release_all(messages)
+        queue.release(messages)
         queue.dequeued += len(messages)
         return
     consumer.note_time(first, now)

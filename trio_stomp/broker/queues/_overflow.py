@@ -116,11 +116,12 @@ class Overflow:
         Returns:
           The answer to each message, up to the first that waits or is refused.
         """
-        if self._take(queue, origin, bodies, level, first):
+        if self._take(queue, origin, bodies, level=level, first=first):
             return [Admission.TAKEN] * len(bodies)
         answers: list[Admission] = []
-        for number, body in enumerate(bodies, first):
-            take = partial(self._take, queue, origin, [body], level, number if first else 0)
+        for index, body in enumerate(bodies):
+            number = first + index if first else 0
+            take = partial(self._take, queue, origin, [body], level=level, first=number)
             cost = cost_alone(origin.head, 1, len(body))
             answers.append(self._by_policy(queue, origin, body, now, take=take, cost=cost))
             if answers[-1] in (Admission.WAITS, Admission.REFUSED):
@@ -132,9 +133,9 @@ class Overflow:
         queue: Queue,
         origin: Publication,
         bodies: list[bytes],
+        *,
         level: int,
         first: int,
-        *,
         is_bare: bool = False,
     ) -> bool:
         """Charge messages and put them into a queue. Return whether all fit.
@@ -142,7 +143,7 @@ class Overflow:
         ``is_bare``: beyond the queue's limits, too.
         """
         count, size = len(bodies), sum(map(len, bodies))
-        if not (is_bare or self._fits(queue, count, size)):
+        if not (is_bare or queue.takes(count, size)):
             return False
         if not first and self._lacks_store(queue, origin, count, size):
             return False
@@ -165,7 +166,7 @@ class Overflow:
         # If memory is short, a stored message moves from the store to the store.
         goes_to_store = origin.is_stored and queue.place
         cost = 0 if goes_to_store else cost_alone(origin.head, 1, len(body))
-        take = partial(self._take_dead, queue, origin, body, level, cost)
+        take = partial(self._take_dead, queue, origin, body, level=level, cost=cost)
         return self._by_policy(queue, origin, body, now, take=take, cost=cost) is Admission.TAKEN
 
     def _take_dead(
@@ -173,18 +174,31 @@ class Overflow:
         queue: Queue,
         origin: Publication,
         body: bytes,
+        *,
         level: int,
         cost: int,
-        *,
         is_bare: bool = False,
     ) -> bool:
-        if not (is_bare or self._fits(queue, 1, len(body))):
+        if not (is_bare or queue.takes(1, len(body))):
             return False
         if cost > max(self.memory.kept_room, 0):
             return False
         force(self.memory, origin.head, 1, len(body), origin.quota)
         queue.destination.enqueued += 1
         self.queues.accept(queue, origin, [body], level, len(body))
+        return True
+
+    def hand_on(self, queue: Queue, message: Message) -> bool:
+        """Put a message that another queue had accepted into a queue, beyond its limits, too.
+
+        Returns:
+          False if there is no memory for it.
+        """
+        origin, size = message.publication, len(message.body)
+        if not charge(self.memory, origin.head, 1, size, origin.quota):
+            return False
+        message.level = queue.level_of(message.level)
+        queue.put_all(message.level, [message], size)
         return True
 
     def _by_policy(
@@ -227,17 +241,9 @@ class Overflow:
             self.dropped += queue.feed is None
             self.backlog_dropped += queue.feed is not None
             queue.destination.dropped += 1
-            self.queues.note_dropped(queue)
+            self.queues.note_lost(queue, LossReason.QUEUE_FULL, None, queue.overflow_rule)
             return Admission.DROPPED
         return Admission.TAKEN
-
-    def _fits(self, queue: Queue, count: int, size: int) -> bool:
-        """Return whether messages fit the limits of a queue, regardless of memory.
-
-        A policy that drops old messages makes room for those on their way to the store when they
-        enter the queue (``make_room``). So they do not count before.
-        """
-        return (queue.fits_now if queue.drops_old else queue.fits)(count, size)
 
     def _lacks_store(self, queue: Queue, origin: Publication, count: int, size: int) -> bool:
         storage = self.queues.storage
@@ -248,7 +254,7 @@ class Overflow:
         size, cost = len(body), cost_alone(origin.head, 1, len(body))
         if self.never_fits(queue, size, cost):
             return self._full(queue, cost)
-        if self._lacks_store(queue, origin, 1, size) and self._fits(queue, 1, size):
+        if self._lacks_store(queue, origin, 1, size) and queue.takes(1, size):
             return self._no_store(queue, origin.quota, self._stored_cost(queue, origin, size))
         return self._full(queue, cost, origin.quota)
 
@@ -298,7 +304,7 @@ class Overflow:
 
         If a quota is full, only its own messages may.
         """
-        if not self._fits(queue, 1, len(body)) or cost > self.memory.kept_room:
+        if not queue.takes(1, len(body)) or cost > self.memory.kept_room:
             return True
         foremost = queue.waiting.foremost()
         if self._lacks_store(queue, origin, 1, len(body)):
@@ -326,10 +332,7 @@ class Overflow:
             self.queues.dead_letter(queue, message, DeadLetterReason.OVERFLOW, now)
             return
         queue.destination.dropped += 1
-        event_history = self.queues.event_history
-        if event_history is not None:
-            at, rule = (message.number, 1), queue.overflow_rule
-            event_history.lost(LossReason.QUEUE_FULL, queue.name, numbers=at, rule=rule)
+        self.queues.note_lost(queue, LossReason.QUEUE_FULL, message, queue.overflow_rule)
 
     def check(
         self,
@@ -368,7 +371,7 @@ class Overflow:
             cost += size + MESSAGE_OVERHEAD_BYTES * count
             if cost > room:
                 raise self._full(queue, cost, quota)
-            fits = (may_drop and queue.overflow == DROP_NEWEST) or self._fits(queue, count, size)
+            fits = (may_drop and queue.overflow == DROP_NEWEST) or queue.takes(count, size)
             if not fits and not (queue.drops_old and not self.never_fits(queue, largest, 0)):
                 raise self._full(queue, cost)
         return self._check_store(wanted, quota, each)

@@ -172,6 +172,16 @@ class Queue:
             return min(most, backlog) if most else backlog
         return most
 
+    def takes(self, count: int, size: int) -> bool:
+        """Return whether new messages fit the limits, regardless of memory.
+
+        Old ones that leave for those on their way to the store do so when these enter the queue
+        (``Overflow.make_room``). So where old ones leave, those on their way do not count before.
+        """
+        if not (self.policy.max_messages or self.max_bytes):
+            return True
+        return (self.fits_now if self.drops_old else self.fits)(count, size)
+
     def fits_now(self, count: int, size: int) -> bool:
         """Return as ``fits``, but do not count messages on their way to the store."""
         return self.fits(count - self.arriving, size - self.arriving_bytes)
@@ -216,11 +226,6 @@ class Queue:
         except Exception as bug:  # of a selector: all consumers examine all messages again
             self.host.turns.bug = bug
             passed.forget()
-
-    def put(self, message: Message) -> None:
-        """Accept a message that fits and has been charged."""
-        message.level = self.level_of(message.level)
-        self.put_all(message.level, [message], len(message.body))
 
     def put_paged(self, level: int, first: int, origin: Publication, count: int, size: int) -> None:
         """Accept messages of a publication that stay in the store, from id ``first`` on."""
@@ -270,7 +275,7 @@ class Queue:
         try:
             with self.host.atomically():
                 then(*arguments)
-                self._note_end(message)
+                self._finish([message])
         except Exception as bug:
             self.size += size
             charge_again(self.host.memory, message)
@@ -420,15 +425,9 @@ class Queue:
                 self.host.pages.look_ahead(self)
             self.host.pages.load_expired(self, now)
 
-    def settle(self, message: Message) -> None:
-        """Finish an acknowledged message."""
-        self.release(message)
-        self._note_settled(1)
-        self.dequeued += 1
-
-    def settle_all(self, messages: list[Message]) -> None:
+    def settle(self, messages: list[Message]) -> None:
         """Finish acknowledged messages."""
-        self.release_all(messages)
+        self.release(messages)
         self._note_settled(len(messages))
         self.dequeued += len(messages)
 
@@ -527,25 +526,22 @@ class Queue:
         for paged in self.waiting.forget_all_paged():
             self._forget(paged)
 
-    def release(self, message: Message) -> None:
-        """Release a message that leaves the queue. If the log fails, nothing has changed."""
-        self._note_end(message)
-        self._release_run(message.publication, 1, len(message.body))
+    def ending(self, now: float) -> Work:
+        """Give back what waits in an ended queue, to ``on_orphan``."""
+        while (message := self.waiting.pop()) is not None:
+            self.give_back(message, 0.0, now)
+            yield
 
-    def _note_end(self, message: Message) -> None:
-        if message.stored:
-            self.host.finish(message.stored)
-        if self.taken is not None:
-            self.host.pages.note_end(self, [message])
-        if not self.consumers:
-            self.host.note_idle(self)
+    def remove(self, messages: list[Message]) -> None:
+        """Remove waiting messages, at least one, from any positions in memory."""
+        self.release(messages)
+        for message in messages:
+            self.waiting.take(message.level, message)
+        self.host.mark(self)  # to load what comes next
 
-    def release_all(self, messages: list[Message]) -> None:
-        """Release one or more messages as ``release``, a run of one publication at a time."""
-        if self.place:
-            self.host.finish_all([message.stored for message in messages if message.stored])
-        if self.taken is not None:
-            self.host.pages.note_end(self, messages)
+    def release(self, messages: list[Message]) -> None:
+        """Release one or more messages that have ended. If the log fails, nothing has changed."""
+        self._finish(messages)
         start = size = 0
         publication = messages[0].publication
         for n, message in enumerate(messages):
@@ -554,6 +550,15 @@ class Queue:
                 publication, start, size = message.publication, n, 0
             size += len(message.body)
         self._release_run(publication, len(messages) - start, size)
+
+    def _finish(self, messages: list[Message]) -> None:
+        """Record the end of messages in the store, and for those who read it."""
+        if self.place:
+            self.host.finish_all([message.stored for message in messages if message.stored])
+        if self.taken is not None:
+            self.host.pages.note_end(self, messages)
+        if not self.consumers:
+            self.host.note_idle(self)
 
     def _release_run(self, publication: Publication, count: int, size: int) -> None:
         """Release the charges of ``count`` messages with ``size`` bytes of bodies."""

@@ -40,6 +40,9 @@ class Pages(Protocol[QueueT]):
     def take(self, queue: QueueT, message: Message) -> None:
         """Take a message of that page from among those left in the store."""
 
+    def remove(self, queue: QueueT, level: int, messages: list[Message]) -> None:
+        """Remove messages that were read from the store and not loaded."""
+
     def page_back(self, queue: QueueT, message: Message) -> bool:
         """Return a message to those left in the store, if it is such. Return whether it is."""
 

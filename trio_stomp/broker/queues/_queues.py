@@ -177,7 +177,7 @@ class QueueBook:
         if destination is not None and queue is not None:
             for consumer in list(queue.consumers):
                 queue.detach(consumer)
-            self.end_messages(queue, self._lose, now)
+            self.end_messages(queue, partial(self._lose, queue), now)
             self.forget(destination)
             destination.queue = None
             self.destinations.note_idle(destination)
@@ -187,18 +187,16 @@ class QueueBook:
     ) -> None:
         """End a queue, and pass its messages to ``on_orphan``, in later turns if there are many."""
         queue.end(on_orphan)
-        self.carry_out(_ending(queue, now))
+        self.carry_out(queue.ending(now))
 
     def forget(self, destination: Destination) -> None:
         """Forget the name of a queue that has ended."""
         if destination.queue is not None:
             self.wildcard_queues.names.discard(destination.name)
 
-    def _lose(self, message: Message, _now: float) -> None:
-        destination, at = message.publication.destination, (message.number, 1)
-        destination.dropped += 1
-        if self.event_history is not None:
-            self.event_history.lost(LossReason.QUEUE_ENDED, destination.name, numbers=at)
+    def _lose(self, queue: Queue, message: Message, _now: float) -> None:
+        message.publication.destination.dropped += 1
+        self.note_lost(queue, LossReason.QUEUE_ENDED, message, "")
 
     @property
     def accepted(self) -> int:
@@ -262,11 +260,13 @@ class QueueBook:
             self.event_history.queued(queue.name, origin.sender, first, len(messages))
         queue.put_all(level, messages, size)
 
-    def note_dropped(self, queue: Queue) -> None:
-        """Record a message that a full queue dropped, for ``explain``."""
+    def note_lost(
+        self, queue: Queue, reason: LossReason | str, message: Message | None, rule: str
+    ) -> None:
+        """Record for ``explain`` why a message has ended, or, with None, did not enter a queue."""
         if self.event_history is not None:
-            rule = queue.overflow_rule
-            self.event_history.lost(LossReason.QUEUE_FULL, queue.name, rule=rule)
+            at = (message.number, 1) if message is not None else (0, 0)
+            self.event_history.lost(reason, queue.name, numbers=at, rule=rule)
 
     def note_delivered(
         self, queue: Queue, consumer: Consumer, first: int, messages: list[Message]
@@ -380,9 +380,7 @@ class QueueBook:
     ) -> bool:
         """Make a message a dead letter, if policy and room allow it. Return whether it is one."""
         self.dead_letter_counts.failed[reason] += 1
-        if self.event_history is not None:
-            at, rule = (message.number, 1), self._rule_of(queue, message, reason)
-            self.event_history.lost(reason.value, queue.name, numbers=at, rule=rule)
+        self.note_lost(queue, reason.value, message, self._rule_of(queue, message, reason))
         name = self._dead_letter_name(queue, reason)
         if name and name != queue.name and self._keep_dead(name, queue, message, reason, now):
             self.dead_letter_counts.moved[reason] += 1
@@ -467,9 +465,3 @@ class QueueBook:
 def _is_awaited(consumer: Consumer, watched: tuple[float, int, int]) -> bool:
     _, first, count = watched
     return any(number in consumer.unacked for number in range(first, first + count))
-
-
-def _ending(queue: Queue, now: float) -> Work:
-    while (message := queue.waiting.pop()) is not None:
-        queue.give_back(message, 0.0, now)
-        yield

@@ -118,6 +118,26 @@ class Windows:
         queue.taken = queue.taken or Taken()
         queue.taken.ids.add(message.stored)
 
+    def remove(self, queue: Queue, level: int, messages: list[Message]) -> None:
+        """Remove messages that were read from the store and not loaded.
+
+        The queue must not be loading those of the level.
+        """
+        memory, paged = self.storage.memory, queue.waiting.paging(level)
+        assert paged is not None
+        queue.host.finish_all([message.stored for message in messages])
+        for message in messages:
+            stake, size = message.publication.stake, len(message.body)
+            assert stake is not None
+            paged.uncharge(memory, stake.quota, size + stake.each)
+            memory.give_stored(size + stake.each, stake.quota)
+        size = sum(len(message.body) for message in messages)
+        queue.size -= size
+        queue.waiting.remove_paged(level, len(messages), size)
+        if paged.count <= 0:
+            queue.forget_paged(level)
+        queue.host.note_idle(queue)
+
     def page_back(self, queue: Queue, message: Message) -> bool:
         """Return a message to those left in the store, if it is such. Return whether it is."""
         paged, taken = queue.waiting.paging(message.level), queue.taken

@@ -248,11 +248,7 @@ class StreamReader:
 
     # Source: acknowledgements. Nothing is redelivered or dead-lettered.
 
-    def settle(self, message: Message) -> None:
-        """Take an ACK."""
-        self.settle_all([message])
-
-    def settle_all(self, messages: list[Message]) -> None:
+    def settle(self, messages: list[Message]) -> None:
         """Take a run of ACKs."""
         self.unacked -= len(messages)
         for message in messages:
@@ -260,7 +256,7 @@ class StreamReader:
 
     def kill(self, message: Message, _death: "DeadLetterReason", _now: float) -> None:
         """Take a NACK, which counts as an ACK."""
-        self.settle_all([message])
+        self.settle([message])
 
     def give_back(self, message: Message, _delay_s: float, _now: float) -> None:
         """Free a message. A returned one counts as acknowledged, and was counted by the caller."""

@@ -469,7 +469,7 @@ class Subscriptions:
                 self.destinations.remove(subscription, name, pattern)
         elif subscription.tag.endswith(ID_MARK):
             for message in consumer.take_all():
-                message.source.settle(message)
+                message.source.settle([message])
             self.queues.leave(consumer)
         elif isinstance(binding, Binding):
             self.bindings.leave(consumer, binding, now)

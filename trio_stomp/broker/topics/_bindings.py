@@ -32,7 +32,6 @@ from trio_stomp.broker.queues import (
     Overflow,
     Queue,
     QueueBook,
-    charge,
 )
 from trio_stomp.broker.routing import (
     BINDING_BYTES,
@@ -46,8 +45,14 @@ from trio_stomp.broker.routing import (
     targets_cost,
 )
 from trio_stomp.broker.topics._binding import Binding, SharedKey
-from trio_stomp.broker.topics._durable_record import forget, key_of, remember
-from trio_stomp.broker.topics._durables import Durables, durable_name, is_shared
+from trio_stomp.broker.topics._durables import (
+    Durables,
+    durable_name,
+    forget,
+    is_shared,
+    key_of,
+    remember,
+)
 from trio_stomp.broker.topics._stale import StaleQueue
 from trio_stomp.frames import redelivered_head
 
@@ -406,9 +411,7 @@ class Bindings:
             origin, body = message.publication.of(member.quota), message.body
             own = Message(message.number, origin, body, message.level)
             own.deliveries, own.failures = message.deliveries, message.failures
-            if charge(self.memory, origin.head, 1, len(body), member.quota):
-                member.queue.put(own)
-            else:
+            if not self.overflow.hand_on(member.queue, own):
                 self._drop(destination)
             return
         origin = message.publication.with_bodies(destination, [message.body])
