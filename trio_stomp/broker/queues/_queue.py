@@ -423,7 +423,7 @@ class Queue:
         if self.waiting.paged:
             if self.consumers or self.drops_old:
                 self.host.pages.look_ahead(self)
-            self.host.pages.load_expired(self, now)
+            self.host.pages.lose_expired(self, now)
 
     def settle(self, messages: list[Message]) -> None:
         """Finish acknowledged messages."""
@@ -554,7 +554,7 @@ class Queue:
     def _finish(self, messages: list[Message]) -> None:
         """Record the end of messages in the store, and for those who read it."""
         if self.place:
-            self.host.finish_all([message.stored for message in messages if message.stored])
+            self.host.finish([message.stored for message in messages if message.stored])
         if self.taken is not None:
             self.host.pages.note_end(self, messages)
         if not self.consumers:

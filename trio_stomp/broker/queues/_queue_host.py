@@ -46,8 +46,8 @@ class Pages(Protocol[QueueT]):
     def page_back(self, queue: QueueT, message: Message) -> bool:
         """Return a message to those left in the store, if it is such. Return whether it is."""
 
-    def load_expired(self, queue: QueueT, now: float) -> None:
-        """Load messages that may have expired in the store, or sweep when the first does."""
+    def lose_expired(self, queue: QueueT, now: float) -> None:
+        """Remove what has expired in the store, or sweep when the first of it does."""
 
     def note_end(self, queue: QueueT, messages: list[Message]) -> None:
         """Note that messages ended, some of which may be such."""
@@ -92,10 +92,7 @@ class QueueHost(Protocol[QueueT]):
     ) -> None:
         """Record deliveries to a consumer, numbered from ``first``."""
 
-    def finish(self, id: int) -> None:
-        """Record the end of a message in the store."""
-
-    def finish_all(self, ids: list[int]) -> None:
+    def finish(self, ids: list[int]) -> None:
         """Record the end of messages in the store."""
 
     def hand_out(self, messages: list[Message]) -> None:

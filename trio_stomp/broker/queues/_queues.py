@@ -411,15 +411,11 @@ class QueueBook:
         origin.is_stored = is_stored
         return self.admit_dead(target, origin, message.body, message.level, now)
 
-    def finish(self, id: int) -> None:
-        """Record the end of a message in the store."""
-        assert self.storage is not None
-        self.storage.log.finish(id)
-
-    def finish_all(self, ids: list[int]) -> None:
+    def finish(self, ids: list[int]) -> None:
         """Record the end of messages in the store."""
         if ids and self.storage is not None:  # pragma: no branch (there is a store)
-            self.storage.log.finish_all(ids)
+            log = self.storage.log
+            log.finish(ids[0]) if len(ids) == 1 else log.finish_all(ids)
 
     def hand_out(self, messages: list[Message]) -> None:
         """Record deliveries of messages in the store."""

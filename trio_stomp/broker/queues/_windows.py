@@ -5,18 +5,18 @@ the others page by page, and those that they get leave the store's part of the q
 """
 
 from collections import OrderedDict
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
 from functools import partial
 from itertools import islice
 from typing import TYPE_CHECKING
 
 from attrs import define, field
 
-from trio_stomp.broker.delivery import NEVER
+from trio_stomp.broker.delivery import NEVER, Work
 from trio_stomp.broker.queues._message import MESSAGE_OVERHEAD_BYTES, Message, force, refund
 from trio_stomp.broker.queues._queue import LOW_COUNT, SWEEP_S, Queue
 from trio_stomp.broker.queues._scan_positions import Taken, Window
-from trio_stomp.broker.queues._waiting import LEVELS
+from trio_stomp.broker.queues._waiting import LEVELS, Paged
 
 if TYPE_CHECKING:
     from trio_stomp.broker.queues._consumer import Consumer
@@ -25,6 +25,9 @@ if TYPE_CHECKING:
 
 MAX_WINDOWS, WINDOW_BYTES = 16, 64 * 1024
 """Limit of windows at the same time, and the approximate size of one."""
+SWEPT_S = 0.02
+"""Pause between two pages of a sweep, which take a millisecond each: 1,000,000 small messages are
+looked at in about 20 s."""
 MAX_SHOWN = 8
 """Limit of queues of a consumer that ``searches`` looks at."""
 
@@ -38,6 +41,8 @@ class Windows:
     """
 
     storage: "Storage"
+    sweep: "StoredSweep | None" = None
+    """One queue's at a time: it has a page in memory."""
     _count: int = 0
     """Windows, including those that are being read."""
     _held: OrderedDict[Queue, None] = field(factory=OrderedDict)
@@ -125,7 +130,7 @@ class Windows:
         """
         memory, paged = self.storage.memory, queue.waiting.paging(level)
         assert paged is not None
-        queue.host.finish_all([message.stored for message in messages])
+        queue.host.finish([message.stored for message in messages])
         for message in messages:
             stake, size = message.publication.stake, len(message.body)
             assert stake is not None
@@ -158,20 +163,24 @@ class Windows:
             self.end(queue)  # it was made without this message
         return True
 
-    def load_expired(self, queue: Queue, now: float) -> None:
-        """Load messages that may have expired in the store, or sweep when the first of them does.
+    def lose_expired(self, queue: Queue, now: float) -> None:
+        """Remove what has expired in the store, or sweep when the first of it does.
 
-        Consumers may load none, or look for other ones. What does not expire stays in memory, and
-        a queue with much of that does not load more.
+        While few messages are in memory, the next ones are loaded, as for consumers. Behind others
+        that stay they are looked for where they are.
         """
         for level, paged in queue.waiting.paged_levels():
             day_s = paged.day_s - queue.host.timers.wall.offset_s
             if min(paged.expires_at, day_s) > now:
                 queue.sweep_later(paged.expires_at, paged.day_s)
-                continue
-            may_load = not queue.host.memory.is_short and queue.waiting.has_few(level, LOW_COUNT)
-            if not (may_load and self.storage.page_in(queue, level)):
+            elif queue.host.memory.is_short or self.sweep is not None:
                 queue.sweep_later(now + SWEEP_S, NEVER)  # there may be no room for dead letters
+            elif not (
+                queue.waiting.has_few(level, LOW_COUNT) and self.storage.page_in(queue, level)
+            ):
+                paged.expires_at = paged.day_s = NEVER  # messages that enter now may lower them
+                self.sweep = StoredSweep(self, queue, level, paged, paged.after, paged.last)
+                self.sweep.look(now)
 
     def note_end(self, queue: Queue, messages: list[Message]) -> None:
         """Note that messages ended, some of which may be such."""
@@ -186,6 +195,83 @@ class Windows:
             return []
         origin.quota = self.storage.readers.payer(queue)
         return self.storage.made(queue, origin, run, level, last)
+
+
+@define(eq=False, repr=False)
+class StoredSweep:
+    """Looks through the stored messages of a queue's level for expired ones, page by page.
+
+    Args:
+      after: The id of the last message that was looked at.
+      last: The id of the last message to look at.
+    """
+
+    windows: Windows
+    queue: Queue
+    level: int
+    paged: Paged
+    after: int
+    last: int
+    _soonest: float = NEVER
+    _soonest_day_s: float = NEVER
+
+    def look(self, now: float) -> None:
+        """Request the next page."""
+        if self._is_over:
+            self.windows.sweep = None
+        elif self.paged.is_loading:  # or an operator removes messages: both have read them
+            self.queue.host.timers.call_at(now + SWEEP_S, self.look)
+        else:
+            storage = self.windows.storage
+            storage.look(self.queue, self.level, self.after, self.last, self._shown)
+
+    @property
+    def _is_over(self) -> bool:
+        """Return whether the messages have been loaded, or have ended with their queue."""
+        return self.queue.waiting.paging(self.level) is not self.paged
+
+    def _shown(self, messages: list[Message], upto: int, now: float) -> None:
+        self.queue.host.carry_out(self._dealing(messages, upto, now))
+
+    def _dealing(self, messages: list[Message], upto: int, now: float) -> Work:
+        """Remove what has expired of a page, and go on with the next one."""
+        queue, paged, is_cut = self.queue, self.paged, True
+        try:
+            is_cut = yield from self._losing(messages, now)
+        finally:  # after a bug, too
+            self.after = self.after if is_cut else upto
+            if self._is_over or self.after >= self.last:
+                self.windows.sweep = None
+            else:
+                queue.host.timers.call_at(now + SWEPT_S, self.look)
+        if not self._is_over and self.after >= self.last:
+            paged.expires_at = min(paged.expires_at, self._soonest)
+            paged.day_s = min(paged.day_s, self._soonest_day_s)
+            if paged.count <= 0:
+                queue.forget_paged(self.level)
+            at, offset_s = now + SWEEP_S, queue.host.timers.wall.offset_s
+            queue.sweep_later(max(paged.expires_at, at), max(paged.day_s, at + offset_s))
+
+    def _losing(self, messages: list[Message], now: float) -> Generator[None, None, bool]:
+        """Remove expired messages. Return whether others than consumers have read the rest."""
+        queue, paged = self.queue, self.paged
+        for message in messages:
+            if self._is_over or (paged.is_loading and message.number > paged.after):
+                return True
+            self.after, origin = message.number, message.publication
+            is_there = message.number > paged.after
+            is_there &= queue.taken is None or message.number not in queue.taken.ids
+            if is_there and origin.is_over(now):
+                if queue.window is not None:
+                    self.windows.end(queue)  # it was made with this message
+                self.windows.take(queue, message)
+                queue.expire(message, now)
+                yield
+            elif origin.end is not None:
+                self._soonest_day_s = min(self._soonest_day_s, origin.end.day_ms / 1000)
+            else:
+                self._soonest = min(self._soonest, origin.expires_at)
+        return False
 
 
 def searches(consumer: "Consumer") -> Iterator[tuple[str, int]]:

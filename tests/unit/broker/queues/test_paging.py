@@ -268,6 +268,83 @@ def test_an_expired_message_is_not_delivered_though_it_was_paged() -> None:
     is_empty(core)
 
 
+def mixed() -> DurableBench:
+    """Store messages that expire after 1, 2 and 3 s, by time of day, and never, behind others."""
+    core = made(**EXPIRING)
+    sender = deep(core)
+    for text, ttl in (("a", "1000"), ("stays", ""), ("b", "2000"), ("c", "3000")):
+        stores(sender, text, text, **({"ttl": ttl} if ttl else {}))
+    day_ms = core.broker.timers.wall.ms(core.now) + 1_500
+    stores(sender, "day", expires=f"{day_ms}")
+    return core
+
+
+def buried(core: DurableBench, seconds: float) -> int:
+    """Let time pass in small steps, and return the number of dead letters."""
+    for _ in range(int(seconds * 10)):
+        core.passes(0.1)
+        core.settles()
+    found = core.broker.queues.find(DEAD)
+    return 0 if found is None else found.depth
+
+
+def all_are_dead(core: DurableBench) -> None:
+    """Check that all that could expire did, and that nothing is left or charged behind it."""
+    reader = core.actor()
+    reader.subscribes(DEAD)
+    assert sorted(all_read(core, reader)) == ["a", "a", "b", "b", "c", "c", "day"]
+    is_empty(core)
+
+
+def test_messages_expire_in_the_store_behind_others_that_stay() -> None:
+    core = mixed()
+    assert buried(core, 1.2) == 2
+    assert core.queue(Q).depth == 20 + 2 + 5
+    assert buried(core, 5) == 7
+    queue = core.queue(Q)
+    assert (queue.depth, queue.waiting.count, queue.destination.expired) == (22, LOW, 7)
+    reader = core.actor()
+    reader.subscribes(Q)
+    assert all_read(core, reader) == [*numbered("", 20), "stays", "stays"]
+    all_are_dead(core)
+
+
+@pytest.mark.parametrize("at", ["looked", "removed"])
+def test_what_happens_while_the_store_is_searched_for_expired_messages(at: str) -> None:
+    core = mixed()
+    core.is_prompt = False
+    core.passes(1.0)
+    core.turn()
+    assert core.log.reads
+    if at == "removed":
+        core.loads()
+    reader = core.actor()
+    reader.subscribes(Q, selector="never = 'there'")  # examines all
+    other = core.actor()
+    other.subscribes(Q, ack="client", prefetch_count="3")
+    core.is_prompt = True
+    core.settles()
+    assert buried(core, 5) == 7
+    got = other.reads()
+    while got:
+        other.acks(*got)
+        core.settles()
+        got = other.reads()
+    core.settles()
+    all_are_dead(core)
+
+
+def test_a_queue_ends_while_its_store_is_searched_for_expired_messages() -> None:
+    core = mixed()
+    core.is_prompt = False
+    core.passes(1.0)
+    core.turn()
+    core.broker.queues.end(Q, core.now)
+    core.is_prompt = True
+    core.settles()
+    assert buried(core, 2) == 0
+
+
 @pytest.mark.parametrize("overflow", ["drop-oldest", "dead-letter"])
 def test_a_full_queue_drops_its_first_messages_even_if_the_rest_is_paged(overflow: str) -> None:
     core = made(max_messages=20, overflow=overflow)
