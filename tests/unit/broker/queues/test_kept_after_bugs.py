@@ -271,7 +271,7 @@ def test_an_operation(is_moved: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     manager = scene.desk.broker.manager
     choice = Choice(Q)
     operation = manager.move(choice, DEAD) if is_moved else manager.purge(choice, by="")
-    plant(monkeypatch, FINISH_ALL)
+    plant(monkeypatch, FINISH)
     scene.does(lambda: operation.step(scene.desk.now))
     scene.does(lambda: operation.end(scene.desk.now))
     scene.settles()

@@ -303,10 +303,7 @@ def test_messages_expire_in_the_store_behind_others_that_stay() -> None:
     assert buried(core, 5) == 7
     queue = core.queue(Q)
     assert (queue.depth, queue.waiting.count, queue.destination.expired) == (22, LOW, 7)
-    reader = core.actor()
-    reader.subscribes(Q)
-    assert all_read(core, reader) == [*numbered("", 20), "stays", "stays"]
-    all_are_dead(core)
+    all_are_alive_or_dead(core)
 
 
 @pytest.mark.parametrize("at", ["looked", "removed"])
@@ -332,6 +329,55 @@ def test_what_happens_while_the_store_is_searched_for_expired_messages(at: str) 
         got = other.reads()
     core.settles()
     all_are_dead(core)
+
+
+@pytest.mark.parametrize("is_read", [False, True])
+def test_the_search_waits_while_an_operator_removes_messages(*, is_read: bool) -> None:
+    core = mixed()
+    core.is_prompt = False
+    paged = core.queue(Q).waiting.paging(4)
+    assert paged is not None
+    paged.is_loading = not is_read
+    core.passes(1.0)
+    core.turn()
+    assert bool(core.log.reads) == is_read
+    paged.is_loading = True
+    core.is_prompt = True
+    assert buried(core, 3) == 0
+    paged.is_loading = False
+    assert buried(core, 5) == 7
+    all_are_alive_or_dead(core)
+
+
+def all_are_alive_or_dead(core: DurableBench) -> None:
+    reader = core.actor()
+    reader.subscribes(Q)
+    assert all_read(core, reader) == [*numbered("", 20), "stays", "stays"]
+    all_are_dead(core)
+
+
+LARGE = "x" * 100_000
+"""Few of these make a page."""
+
+
+@pytest.mark.parametrize("is_purged", [False, True])
+def test_all_that_is_in_the_store_expires_page_by_page(*, is_purged: bool) -> None:
+    core = made()
+    sender = core.actor()
+    stores(sender, *numbered("", LOW))
+    stores(sender, *([LARGE] * 20), ttl="1000")
+    core.passes(1.0)
+    core.settles()
+    queue = core.queue(Q)
+    assert LOW < queue.depth < LOW + 20
+    if is_purged:
+        queue.forget_paged(4)
+    core.passes(1.0)
+    for _ in range(20):
+        core.passes(0.1)
+        core.settles()
+    assert queue.depth == queue.waiting.count == LOW
+    assert core.broker.queues.storage.windows.sweep is None  # type: ignore[union-attr]
 
 
 def test_a_queue_ends_while_its_store_is_searched_for_expired_messages() -> None:
