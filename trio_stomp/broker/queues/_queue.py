@@ -423,7 +423,7 @@ class Queue:
         if self.waiting.paged:
             if self.consumers or self.drops_old:
                 self.host.pages.look_ahead(self)
-            self.host.pages.lose_expired(self, now)
+            self.host.pages.watch_expired(self, now)
 
     def settle(self, messages: list[Message]) -> None:
         """Finish acknowledged messages."""
@@ -500,6 +500,7 @@ class Queue:
         after, offset_s = now + SWEEP_S, self.host.timers.wall.offset_s
         self.sweep_later(max(soonest, after), max(soonest_day_s, after + offset_s))
         if waiting.paged:
+            self.host.pages.sweep(self, now)
             self.host.mark(self)  # to load what comes next
 
     def expire(self, message: Message, now: float) -> None:

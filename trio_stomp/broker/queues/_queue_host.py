@@ -46,8 +46,11 @@ class Pages(Protocol[QueueT]):
     def page_back(self, queue: QueueT, message: Message) -> bool:
         """Return a message to those left in the store, if it is such. Return whether it is."""
 
-    def lose_expired(self, queue: QueueT, now: float) -> None:
-        """Remove what has expired in the store, or sweep when the first of it does."""
+    def watch_expired(self, queue: QueueT, now: float) -> None:
+        """Load messages that may have expired in the store, or sweep when the first does."""
+
+    def sweep(self, queue: QueueT, now: float) -> None:
+        """Look for messages that have expired in the store behind others that stay in memory."""
 
     def note_end(self, queue: QueueT, messages: list[Message]) -> None:
         """Note that messages ended, some of which may be such."""

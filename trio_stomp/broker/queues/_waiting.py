@@ -138,6 +138,15 @@ class Paged:
     """At most how many of them are damaged, as pages reported."""
     charged: dict[Quota | None, int] = field(factory=dict)
 
+    def is_due(self, now: float, offset_s: float) -> bool:
+        """Return whether any of them may have expired.
+
+        Args:
+          now: Seconds of the broker's clock.
+          offset_s: What to add for seconds since 1970.
+        """
+        return min(self.expires_at, self.day_s - offset_s) <= now
+
     def charge(self, quota: Quota | None, cost: int) -> None:
         """Record the charge of some messages."""
         self.charged[quota] = self.charged.get(quota, 0) + cost

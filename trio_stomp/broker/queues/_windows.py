@@ -41,8 +41,8 @@ class Windows:
     """
 
     storage: "Storage"
-    sweep: "StoredSweep | None" = None
-    """One queue's at a time: it has a page in memory."""
+    swept: "StoredSweep | None" = None
+    """The sweep of one queue at a time: it has a page in memory."""
     _count: int = 0
     """Windows, including those that are being read."""
     _held: OrderedDict[Queue, None] = field(factory=OrderedDict)
@@ -163,24 +163,38 @@ class Windows:
             self.end(queue)  # it was made without this message
         return True
 
-    def lose_expired(self, queue: Queue, now: float) -> None:
-        """Remove what has expired in the store, or sweep when the first of it does.
+    def watch_expired(self, queue: Queue, now: float) -> None:
+        """Load messages that may have expired in the store, or sweep when the first of them does.
 
-        While few messages are in memory, the next ones are loaded, as for consumers. Behind others
-        that stay they are looked for where they are.
+        Consumers may load none, or look for other ones.
         """
         for level, paged in queue.waiting.paged_levels():
-            day_s = paged.day_s - queue.host.timers.wall.offset_s
-            if min(paged.expires_at, day_s) > now:
+            if not paged.is_due(now, queue.host.timers.wall.offset_s):
                 queue.sweep_later(paged.expires_at, paged.day_s)
-            elif queue.host.memory.is_short or self.sweep is not None:
-                queue.sweep_later(now + SWEEP_S, NEVER)  # there may be no room for dead letters
-            elif not (
-                queue.waiting.has_few(level, LOW_COUNT) and self.storage.page_in(queue, level)
-            ):
+            elif self._is_held:
+                queue.sweep_later(now + SWEEP_S, NEVER)
+            elif not self._loads(queue, level):
+                queue.sweep_later(now, NEVER)  # memory first, to keep the order
+
+    def sweep(self, queue: Queue, now: float) -> None:
+        """Look for messages that have expired in the store behind others that stay in memory."""
+        for level, paged in queue.waiting.paged_levels():
+            is_due = paged.is_due(now, queue.host.timers.wall.offset_s)
+            if is_due and not self._is_held and not self._loads(queue, level):
                 paged.expires_at = paged.day_s = NEVER  # messages that enter now may lower them
-                self.sweep = StoredSweep(self, queue, level, paged, paged.after, paged.last)
-                self.sweep.look(now)
+                self.swept = StoredSweep(
+                    self, queue, level, paged=paged, after=paged.after, last=paged.last
+                )
+                self.swept.look(now)
+
+    def _loads(self, queue: Queue, level: int) -> bool:
+        """Return whether the queue loads the next messages of a level, as few are in memory."""
+        return queue.waiting.has_few(level, LOW_COUNT) and self.storage.page_in(queue, level)
+
+    @property
+    def _is_held(self) -> bool:
+        """Return whether no sweep may begin: another one has a page, or dead letters no room."""
+        return self.swept is not None or self.storage.memory.is_short
 
     def note_end(self, queue: Queue, messages: list[Message]) -> None:
         """Note that messages ended, some of which may be such."""
@@ -218,7 +232,7 @@ class StoredSweep:
     def look(self, now: float) -> None:
         """Request the next page."""
         if self._is_over:
-            self.windows.sweep = None
+            self.windows.swept = None
         elif self.paged.is_loading:  # or an operator removes messages: both have read them
             self.queue.host.timers.call_at(now + SWEEP_S, self.look)
         else:
@@ -241,7 +255,7 @@ class StoredSweep:
         finally:  # after a bug, too
             self.after = self.after if is_cut else upto
             if self._is_over or self.after >= self.last:
-                self.windows.sweep = None
+                self.windows.swept = None
             else:
                 queue.host.timers.call_at(now + SWEPT_S, self.look)
         if not self._is_over and self.after >= self.last:

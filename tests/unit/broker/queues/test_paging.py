@@ -377,7 +377,7 @@ def test_all_that_is_in_the_store_expires_page_by_page(*, is_purged: bool) -> No
         core.passes(0.1)
         core.settles()
     assert queue.depth == queue.waiting.count == LOW
-    assert core.broker.queues.storage.windows.sweep is None  # type: ignore[union-attr]
+    assert core.broker.queues.storage.windows.swept is None  # type: ignore[union-attr]
 
 
 def test_a_queue_ends_while_its_store_is_searched_for_expired_messages() -> None:
