@@ -38,6 +38,7 @@ from trio_stomp.broker.explain._outcome import (
     accepted_by,
     events_of,
     first_of,
+    held_group,
     includes,
     is_of,
     moment_of,
@@ -51,7 +52,7 @@ from trio_stomp.broker.explain._outcome import (
 from trio_stomp.broker.explain._pieces import LOOKS, Pieces, chosen, last
 from trio_stomp.broker.headers import END_MARK, ID_MARK, Dialect, resolve
 from trio_stomp.broker.names import MONITOR, RESERVED, Kind, check_public, classify, matches
-from trio_stomp.broker.queues import Consumer, QueueBook, queue_of, searches
+from trio_stomp.broker.queues import LEVELS, Consumer, QueueBook, queue_of, searches
 from trio_stomp.broker.routing import Destinations, FanOut
 from trio_stomp.broker.rules import Action, needs
 from trio_stomp.broker.streams import StreamReader
@@ -65,6 +66,8 @@ MAX_EVENTS = 200
 """Limit of events in an answer, the newest ones."""
 MAX_FACTS = 200
 """Limit of facts in an answer. A composite destination and a user with many sessions have many."""
+LOOKED_AT = 16
+"""The first messages of each priority that are looked at for their groups."""
 MAX_LISTED = 400
 """Limit of characters of a list of destinations in a fact."""
 MAX_QUESTION_CHARS = 4096
@@ -326,6 +329,10 @@ class Explainer:
         if queue is not None:
             verb = "waits" if queue.depth == 1 else "wait"
             yield f"{prefix}{queue.depth} {verb}, {queue.unacked} unacknowledged"
+            foremost = (queue.waiting.behind(level, 0, LOOKED_AT) for level in range(LEVELS))
+            held = (held_group(queue, message) for each in foremost for message in each)
+            if found := next(filter(None, held), ""):
+                yield f"{prefix}of one of the first messages: {found}"
         yield f"{prefix}policy: {self.queues.policies.where(name)}"
 
     def _client(self, client: "Client", names: Sequence[str]) -> Pieces[list[str]]:

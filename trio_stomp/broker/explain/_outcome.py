@@ -25,11 +25,11 @@ from trio_stomp.broker.delivery import (
 from trio_stomp.broker.explain._description import some, why
 from trio_stomp.broker.explain._pieces import Pieces, chosen
 from trio_stomp.broker.names import Kind, classify
-from trio_stomp.broker.queues import Consumer
+from trio_stomp.broker.queues import LEVELS, Consumer
 
 if TYPE_CHECKING:
     from trio_stomp.broker.delivery import Subscription
-    from trio_stomp.broker.queues import Queue
+    from trio_stomp.broker.queues import Message, Queue
 
 MAX_LOSERS = 5
 """Limit of losses listed one by one."""
@@ -301,7 +301,7 @@ def of_queue(
     times = sum(isinstance(event, Delivered) for event in steps)
     delivered = "it was delivered" if times < 2 else f"it was delivered {times} times"
     if not steps:
-        return _waiting(queue)
+        return _waiting(queue, accepted)
     last = steps[-1]
     match last:
         case Settled(is_rejected=False):
@@ -326,10 +326,26 @@ def of_queue(
     return [f"{delivered}, and no ACK of it is known", end]
 
 
-def _waiting(queue: "Queue | None") -> list[str]:
+def held_group(queue: "Queue", message: "Message") -> str:
+    """Return the sentence for a message that its group's consumer does not select, or ""."""
+    owner = queue.groups.owners.get(message.group)
+    if owner is None or owner.wants(message):
+        return ""
+    session = owner.subscription.client.session_id
+    return (
+        f"its group {message.group[:80]!r} belongs to session {session}, whose selector excludes"
+        " it: it waits until that subscription ends"
+    )
+
+
+def _waiting(queue: "Queue | None", accepted: int) -> list[str]:
     """Return the sentences for a message without known deliveries."""
     if queue is None:
         return ["it waits in its queue, as far as known"]
+    for level in range(LEVELS):
+        for message in queue.waiting.behind(level, accepted - 1, 1):
+            if message.number == accepted and (why_held := held_group(queue, message)):
+                return ["it waits in its queue", why_held]
     if queue.message_count:
         return ["it waits in its queue"]
     dropped = some(queue.destination.dropped, "message")

@@ -407,3 +407,27 @@ def test_the_facts_of_one_answer_are_bounded(core: Core) -> None:
         core.peer()
     sentences = asks(core, {"destination": "/topic/t", "user": ""})["facts"]
     assert (len(sentences), sentences[-1]) == (MAX_FACTS + 1, "and more")
+
+
+def test_a_message_that_its_groups_consumer_does_not_select_says_why_it_waits() -> None:
+    core = Core()
+    owner, browser, sender = core.peer(), core.peer(), core.peer()
+    owner.subscribes("/queue/q", headers=(("selector", "color = 'red'"),))
+    for color in ("red", "blue"):
+        sender.sends("/queue/q", color, headers=(("JMSXGroupID", "g"), ("color", color)))
+    sender.sends("/queue/q", "free", headers=(("color", "blue"),))
+    assert owner.bodies() == ["red"]
+    browser.subscribes("/queue/q", headers=BROWSER)
+    why = (
+        "its group 'g' belongs to session s1, whose selector excludes it: it waits until that"
+        " subscription ends"
+    )
+    held, free, *_ = ids(browser)
+    assert facts(core, held)[:2] == ["it waits in its queue", why]
+    assert facts(core, free)[:1] == ["it waits in its queue"]
+    assert why not in facts(core, free)
+    found = facts(core, '{"destination": "/queue/q"}')
+    assert found[1:3] == ["2 wait, 0 unacknowledged", f"of one of the first messages: {why}"]
+    owner.is_gone()
+    core.turn()
+    assert why not in str(facts(core, '{"destination": "/queue/q"}'))
