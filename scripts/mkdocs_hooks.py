@@ -22,7 +22,7 @@ PAGES = {
 COPIES = "files/"
 LESS_SOUGHT = (
     *("design.md", "inside/", "start/how-do-i.md", "changes.md"),
-    *("reference/conformance.md", "migrate/"),
+    *("reference/conformance.md", "reference/features-that-meet.md", "migrate/"),
 )
 """Prefixes of pages that mention every subject, which a search ranks below a subject's own page."""
 BOOST = 0.3

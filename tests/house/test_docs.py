@@ -6,6 +6,7 @@ import re
 import subprocess
 import sys
 from collections.abc import Iterator
+from itertools import combinations
 from pathlib import Path
 
 import pytest
@@ -84,6 +85,14 @@ def test_the_requests_of_the_management_interface_are_documented() -> None:
     script = importlib.import_module("management_table")
     page = read("reference/management.md")
     assert script.page() == page, "run: python scripts/management_table.py --write"
+
+
+def test_each_pair_of_features_is_decided_once() -> None:
+    script = importlib.import_module("features_table")
+    decided = [pair.names for pair in script.pairs()] + script.independent()
+    assert sorted(decided) == sorted(combinations(script.features(), 2))
+    page = read("reference/features-that-meet.md")
+    assert script.page() == page, "run: python scripts/features_table.py --write"
 
 
 def test_every_option_is_documented() -> None:

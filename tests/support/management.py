@@ -43,12 +43,12 @@ async def ask(
     lines = [f"{method} {API}{target} HTTP/1.1"]
     fields = {"Host": "localhost"} | ({"Content-Length": f"{len(body)}"} if body else {})
     lines += [f"{name}: {text}" for name, text in (fields | dict(headers)).items()]
-    await stream.send_all(("\r\n".join(lines) + "\r\n\r\n").encode() + body)
     answer = b""
-    with trio.fail_after(60):
-        while data := bytes(await stream.receive_some(65536)):
-            answer += data
-    await stream.aclose()
+    async with stream:
+        await stream.send_all(("\r\n".join(lines) + "\r\n\r\n").encode() + body)
+        with trio.fail_after(60):
+            while data := bytes(await stream.receive_some(65536)):
+                answer += data
     return parse(answer, method)
 
 

@@ -1,11 +1,13 @@
 """RECEIPTs."""
 
 from collections.abc import Sequence
+from functools import partial
 
 from attrs import define
 
 from trio_stomp.broker._ordering import SendOrder
 from trio_stomp.broker.delivery import Client, EventHistory
+from trio_stomp.broker.durability import Callback
 from trio_stomp.broker.headers import SendOutcome
 from trio_stomp.frames import FrameRun, encode_receipt
 from trio_stomp.protocol import Acked, Committed
@@ -47,8 +49,15 @@ class Receipts:
 
     def of_commit(self, client: Client, event: Committed, outcome: SendOutcome) -> None:
         """Send the RECEIPTs of a COMMIT, and of SENDs in its transaction that wait for it."""
+        log = self.durability.log
         if event.receipt is not None:
-            self.give(client, event.receipt, outcome.header_lines())
+            if log is not None and any(_is_nack(action) for action in event.actions):
+                # What a NACK makes a dead letter is written when the transaction is stored.
+                reply = partial(self.give, client, event.receipt, outcome.header_lines())
+                with log.atomically(must_retry=False):  # behind the effects of the transaction
+                    log.when_safe(Callback(client, lambda _now: reply(), event.receipt))
+            else:
+                self.give(client, event.receipt, outcome.header_lines())
         for action in event.actions:
             if isinstance(action, FrameRun):
                 for _, name in action.receipts:
@@ -72,3 +81,7 @@ class Receipts:
         for number, name in event.receipts:
             lines = b"ignored:%b\n" % event.header.encode() if number in without else b""
             self.durability.reply(client, encode_receipt(name, lines), name)
+
+
+def _is_nack(action: FrameRun | Acked) -> bool:
+    return isinstance(action, Acked) and action.negative

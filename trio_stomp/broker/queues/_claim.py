@@ -60,6 +60,9 @@ class Claim:
                     self.acknowledger.settle(message, self.event, now)
                     consumer.release(number, message)
                     pool.popleft()
+            storage = self.acknowledger.queues.storage
+            if self.event.negative and storage is not None:
+                self.client.acked = storage.log.turn  # its dead letters are written only now
         finally:
             self.withdraw(now)
 

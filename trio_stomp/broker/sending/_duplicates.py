@@ -98,8 +98,8 @@ class Duplicates:
         Ids that an earlier version stored have no user, and count for all.
         """
         seen_id = destination.seen.get(name) or destination.seen.get(name[name.index("\n") :])
-        if seen_id is None:
-            return None
+        if seen_id is None or not self.window_of(destination.name):
+            return None  # a policy may have ended the detection since the id was remembered
         self.found += 1
         if self.log is None:
             return DUPLICATE

@@ -5,7 +5,7 @@ import pytest
 from tests.support.core import Actor, Received, run_of
 from tests.support.durable_fakes import DurableBench
 from trio_stomp.base import Identity
-from trio_stomp.broker import BrokerPolicies, DestinationPolicy
+from trio_stomp.broker import BrokerPolicies, DestinationPolicy, PolicyBook
 from trio_stomp.store import Atomic, Done, Keep, MemoryStore, Put, Turn
 
 Q, T = "/queue/q", "/topic/t"
@@ -204,6 +204,14 @@ def test_a_smaller_window_forgets_the_excess() -> None:
     assert kept(core) == []
     assert not is_known(core, "2")
     assert kept(core) == []
+
+
+def test_a_policy_without_a_window_ends_the_detection_at_once() -> None:
+    core = made()
+    sent(core, "1")
+    assert is_known(core, "1")
+    core.broker.use_policies(PolicyBook([(Q, DestinationPolicy(dedup_window=0))]))
+    assert not is_known(core, "1")
 
 
 def test_withdrawn_message_is_forgotten_and_evicts_no_ids() -> None:
