@@ -229,7 +229,7 @@ class _Assembly:
             self.timers,
             turns=self.turns,
             event_history=self.noted,
-            admit_dead=lambda *dead: self.overflow.admit_dead(*dead),
+            overflow=lambda: self.overflow,
             storage=self.storage,
             taking_back=lambda: self.acknowledger,
             send_dead=lambda to, head, message, now: send_dead(

@@ -410,9 +410,12 @@ class Overflow:
         found = [
             client
             for client, (queue, size, cost, stored) in self.blocked.items()
-            if queue.fits(1, size)
-            and cost <= self.memory.kept_room_for(client.quota)
-            and stored <= self.memory.stored_room_for(client.quota)
+            if queue.overflow != BLOCK  # the policy has changed: it is tried by the new one
+            or (
+                queue.fits(1, size)
+                and cost <= self.memory.kept_room_for(client.quota)
+                and stored <= self.memory.stored_room_for(client.quota)
+            )
         ]
         for client in found:
             del self.blocked[client]

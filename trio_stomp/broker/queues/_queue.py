@@ -297,6 +297,7 @@ class Queue:
             self.host.mark(self)  # an exclusive consumer may have waited for it
         else:
             self._put_back(message)
+            self.host.shorten(self, now)
 
     def _set_aside(self, message: Message, until: float, then: Callable[[float], object]) -> None:
         """Keep a message as a delayed one until a time, at which ``then`` takes it."""

@@ -8,7 +8,7 @@ from functools import partial
 from itertools import chain
 from typing import TYPE_CHECKING
 
-from attrs import define, field
+from attrs import define, evolve, field
 
 from trio_stomp.base import MemoryBudget, ProtocolError, Quota
 from trio_stomp.broker.delivery import (
@@ -37,6 +37,7 @@ from trio_stomp.frames import Head
 
 if TYPE_CHECKING:
     from trio_stomp.broker.queues._acknowledger import Acknowledger
+    from trio_stomp.broker.queues._overflow import Overflow
     from trio_stomp.broker.queues._storage import Storage
 
 MIN_WATCHED = 16
@@ -57,8 +58,8 @@ class QueueBook:
     """Returns what returns messages from consumers to queues."""
     send_dead: Callable[[Destination, Head, Message, float], bool]
     """Sends a dead letter to a destination other than a queue."""
-    admit_dead: Callable[[Queue, Publication, bytes, int, float], bool]
-    """Puts a dead letter into a queue by its policy, and returns whether it was taken."""
+    overflow: Callable[[], "Overflow"]
+    """Returns what lets dead letters in, and shortens queues."""
     storage: "Storage | None" = None
     """The storage of durable messages, if there is a store."""
     may_hand_out: Callable[[], bool] = lambda: True
@@ -407,9 +408,17 @@ class QueueBook:
             return False
         expires_at = now + destination.ttl_s if destination.ttl_s else NEVER
         origin = Publication(destination, head, [], now, expires_at, quota=quota)
+        if (options := message.publication.options) is not None:
+            # As they are read back: without what ``dead_head`` leaves out.
+            lasts = evolve(options, expires_ms=0, ttl_ms=0, once=())
+            origin.options = evolve(lasts, dedup_id="", dedup_line=None)
         is_stored = message.stored > 0 or (self.storage is not None and destination.stores(None))
         origin.is_stored = is_stored
-        return self.admit_dead(target, origin, message.body, message.level, now)
+        return self.overflow().admit_dead(target, origin, message.body, message.level, now)
+
+    def shorten(self, queue: Queue, now: float) -> None:
+        """Implement ``QueueHost.shorten``."""
+        self.overflow().make_room(queue, 0, 0, now)
 
     def finish(self, ids: list[int]) -> None:
         """Record the end of messages in the store."""

@@ -265,7 +265,10 @@ class Storage:
         )
 
     def _is_deep(self, queue: Queue, origin: Publication) -> bool:
-        if queue.waiting.count < LOW_COUNT:
+        few, size = queue.waiting.count < LOW_COUNT, queue.size
+        if few and size >= PAGE_BYTES:
+            size -= sum(paged.size for _, paged in queue.waiting.paged_levels())
+        if few and size < PAGE_BYTES:
             return self.memory.kept_room < 0  # a dead letter is not refused
         return self.memory.has_much(origin.quota, PAGE_SHARE)
 

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack
+from itertools import islice
 
 from attrs import define, field
 
@@ -37,12 +38,14 @@ class WildcardQueues:
     entering: dict[Queue, None] = field(factory=dict)
     """New queues that many consumers are joining, one queue after the other. They hand out nothing
     before."""
-    searching: dict[Consumer, int] = field(factory=dict)
-    """Consumers with new credit, in turn, and the number of names left to search for each."""
+    searching: dict[Consumer, Iterator[Source | None]] = field(factory=dict)
+    """Consumers with new credit, in turn, and the queues left to search for each."""
     _trie: WildcardTrie[Consumer] = field(factory=WildcardTrie)
     _patterns: dict[Consumer, list[tuple[str, Pattern]]] = field(factory=dict)
     _rounds: dict[Consumer, Iterator[Source | None]] = field(factory=dict)
-    """The position of the search for messages, for consumers of several queues."""
+    """Where the search for messages goes on, for consumers of many queues."""
+    _found: dict[Consumer, Source] = field(factory=dict)
+    """The queue that the last search has found, for consumers of few."""
     _behind: dict[Consumer, dict[Queue, None]] = field(factory=dict)
     """Queues that serve no consumer of a lower priority while a search goes on, by its consumer."""
 
@@ -141,6 +144,7 @@ class WildcardQueues:
         for _, pattern in self._patterns.pop(consumer, ()):
             self._trie.remove(pattern, consumer)
         self._rounds.pop(consumer, None)
+        self._found.pop(consumer, None)
         self.searching.pop(consumer, None)
         self._behind.pop(consumer, None)  # ``detach`` schedules them
 
@@ -192,44 +196,47 @@ class WildcardQueues:
         The hand-out of ``behind`` is scheduled when the consumer is no longer ready.
         """
         if consumer.queues and not consumer.is_early:
-            size = len(consumer.queues)
-            if size > FEW_QUEUES:
-                size = len(consumer.subscription.targets) * (len(self.names) + 1)
-            self.searching[consumer] = size + 1
+            self.searching[consumer] = self._all_of(consumer)
             consumer.turn = consumer.turn or consumer
             if behind is not None:
                 self._behind.setdefault(consumer, {})[behind] = None
+
+    def _all_of(self, consumer: Consumer) -> Iterator[Source | None]:
+        """Return all queues of a consumer, from where the last search ended, and None between."""
+        queues = list(islice(consumer.queues, FEW_QUEUES + 1))
+        if len(queues) <= FEW_QUEUES:
+            found = self._found.get(consumer)
+            start = queues.index(found) + 1 if found in consumer.queues else 0
+            return iter(queues[start:] + queues[:start])
+        around = self._rounds.setdefault(consumer, self._around(consumer))
+        return islice(around, len(consumer.subscription.targets) * (len(self.names) + 1) + 1)
 
     def look_on(self) -> Queue | None:
         """Search a few more queues, and return the first one with messages, or None."""
         consumer = next(iter(self.searching))
         left = self.searching.pop(consumer)
         consumer.turn = None
-        if not (left and consumer.is_ready):
-            for behind in self._behind.pop(consumer, ()):
-                behind.host.mark(behind)
-            return None
-        around = self._rounds.get(consumer)
-        if around is None:
-            around = self._rounds[consumer] = self._around(consumer)
-        found: Queue | None = None
-        for _ in range(min(STEP, left)):
-            left -= 1
-            queue = next(around)
-            if isinstance(queue, Queue) and (queue.waiting.count or queue.waiting.paged):
-                found = queue
+        is_over = not consumer.is_ready
+        for _ in range(0 if is_over else STEP):
+            queue = next(left, consumer)
+            if is_over := queue is consumer:
                 break
-        self.searching[consumer] = left
-        consumer.turn = found or consumer
-        return found
+            if isinstance(queue, Queue) and (queue.waiting.count or queue.waiting.paged):
+                self.searching[consumer], self._found[consumer] = left, queue
+                consumer.turn = queue
+                return queue
+        if not is_over:
+            self.searching[consumer] = left
+            consumer.turn = consumer
+            return None
+        for behind in self._behind.pop(consumer, ()):
+            behind.host.mark(behind)
+        return None
 
     def _around(self, consumer: Consumer) -> Iterator[Source | None]:
-        """Yield the queues of ``consumer``, in endless rounds, and None for other names."""
+        """Yield what the wildcards of a consumer reach, in endless rounds."""
         while True:
-            if len(consumer.queues) <= FEW_QUEUES:
-                yield from list(consumer.queues)
-            else:
-                yield from self.reached(consumer.subscription.targets)
+            yield from self.reached(consumer.subscription.targets)
             yield None
 
 

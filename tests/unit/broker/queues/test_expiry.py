@@ -265,3 +265,39 @@ def test_a_transaction_that_an_empty_queue_does_not_take_says_so() -> None:
     actor = desk.actor()
     actor.commits(run_of(Q, ["a", "b"]))
     assert "is empty, and takes less at once" in actor.error()["message"]
+
+
+def test_a_queue_is_shortened_when_a_message_returns() -> None:
+    desk = bench(DestinationPolicy(overflow="drop-oldest", max_messages=2))
+    reader, other, sender = desk.actor(), desk.actor(), desk.actor()
+    for each in (reader, other):
+        each.subscribes(Q, ack="client-individual", prefetch_count="1")
+    sender.sends(Q, "1", "2")
+    (first,) = reader.reads()
+    sender.sends(Q, "3", "4")  # all that is older is held
+    assert desk.queue(Q).message_count == 3
+    reader.unsubscribes()
+    assert desk.waiting(Q) == ["4"]
+    assert (desk.queue(Q).message_count, first.text) == (2, "1")
+
+
+def test_dead_letters_stay_in_their_group() -> None:
+    desk = bench(DestinationPolicy(max_redeliveries=0))
+    reader, sender = desk.actor(), desk.actor()
+    reader.subscribes(Q, ack="client-individual")
+    sender.sends(Q, *"abcd", JMSXGroupID="g", ttl="60000")
+    reader.nacks(*reader.reads())
+    desk.passes(60.0)
+    one, other = desk.reader(DEAD), desk.reader(DEAD)
+    assert (one.bodies(), other.bodies()) == (["a", "b", "c", "d"], [])
+
+
+def test_a_producer_that_waits_for_room_goes_on_by_a_new_policy() -> None:
+    desk = bench(DestinationPolicy(overflow="block", max_messages=1))
+    sender = desk.actor()
+    sender.sends(Q, "a", "b")
+    assert desk.broker.overflow.blocked
+    desk.queue(Q).configure(DestinationPolicy(overflow="drop-oldest", max_messages=1))
+    desk.settles()
+    assert not desk.broker.overflow.blocked
+    assert desk.waiting(Q) == ["b"]

@@ -621,3 +621,17 @@ def test_messages_that_are_damaged_in_the_store_are_no_broken_invariant(
     lost = storage.lost
     storage.note_lost(core.queue(Q), 4, 1)  # a browser found another one
     assert storage.lost == lost + 1
+
+
+def test_few_large_messages_leave_their_place_in_memory_too() -> None:
+    core = DurableBench(memory=MemoryBudget(2_000_000))
+    sender = core.actor()
+    stores(sender, *(["x" * 100_000] * 60))
+    answered(core)
+    queue = core.queue(Q)
+    assert (queue.depth, sender.frames()) == (60, [])
+    assert queue.waiting.paged > 40
+    reader = core.actor()
+    reader.subscribes(Q)
+    assert len(all_read(core, reader)) == 60
+    is_empty(core)

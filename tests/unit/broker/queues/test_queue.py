@@ -1,10 +1,11 @@
 """Queues: order, turns, priorities, groups, selectors, wildcards, and dead letters."""
 
+import random
 from collections.abc import Iterator
 
 import pytest
 
-from tests.support.core import OVERHEAD, Bench, bench, numbered, run_of, texts
+from tests.support.core import OVERHEAD, Actor, Bench, Received, bench, numbered, run_of, texts
 from tests.support.limits import MAX_GROUPS
 from trio_stomp.broker import BrokerPolicies, DestinationPolicy
 from trio_stomp.broker.queues import DeadLetterReason
@@ -338,6 +339,53 @@ def test_a_wildcard_takes_from_queues_made_before_and_later(bench: Bench):
     sender.sends("/queue/a.3", "4")
     assert reader.bodies() == []
     assert bench.waiting("/queue/a.3") == ["4"]
+
+
+def test_a_wildcard_finds_a_queue_that_joined_since_its_last_search(bench: Bench) -> None:
+    reader, other, sender = bench.actor(), bench.actor(), bench.actor()
+    reader.subscribes("/queue/w.*", ack="client-individual", prefetch_count="1")
+    sender.sends("/queue/w.d", "1", JMSXGroupID="g")
+    sender.sends("/queue/w.c", "2", JMSXGroupID="h")
+    other.subscribes("/queue/w.a", ack="client-individual", prefetch_count="1")
+    (first,) = reader.reads()
+    reader.acks(first)
+    (second,) = reader.reads()
+    sender.sends("/queue/w.b", "3", JMSXGroupID="h")
+    reader.acks(second)
+    assert reader.bodies() == ["3"]
+
+
+@pytest.mark.parametrize("seed", range(100))
+def test_no_ready_consumer_waits_for_a_message_that_it_may_get(bench: Bench, seed: int) -> None:
+    dice, sender = random.Random(seed), bench.actor()
+    held: dict[Actor, list[Received]] = {}
+    for step in range(40):
+        act = dice.choice(["subscribe", "send", "send", "ack"])
+        owing = [reader for reader in held if held[reader]]
+        if act == "subscribe" and len(held) < 4:
+            name = dice.choice(["/queue/w.*", "/queue/w.*", "/queue/w.a", "/queue/w.b"])
+            one = {"ack": "client-individual", "prefetch_count": "1"}
+            held[bench.reader(name, **one)] = []
+        elif act == "send":
+            group = dice.choice([{}, {"JMSXGroupID": "h"}, {"JMSXGroupID": "g"}])
+            sender.sends(f"/queue/w.{dice.choice('aabbcde')}", f"{step}", **group)
+        elif owing:
+            reader = dice.choice(owing)
+            reader.acks(held[reader].pop(0))
+        bench.settles()
+        for reader in held:
+            held[reader] += reader.reads()
+        assert list(starving(bench)) == []
+
+
+def starving(bench: Bench) -> Iterator[tuple[str, bytes]]:
+    """Yield messages that a ready consumer may get, and their queues."""
+    for queue in bench.broker.queues:
+        for message in queue.waiting.in_order():
+            owner = queue.groups.owners.get(message.group)
+            able = queue.consumers if owner is None else [owner]
+            if any(each.is_ready for each in able):
+                yield queue.name, message.body
 
 
 @pytest.mark.parametrize("pattern", ["/queue/>", "/queue/*", "/queue/**"])
