@@ -16,6 +16,8 @@ if TYPE_CHECKING:
 
 PIECE = 64
 """Messages looked up in one step."""
+ALL = 2**63
+"""Beyond the number of any message."""
 
 
 @define(eq=False, repr=False)
@@ -45,6 +47,11 @@ class Walk:
     """The paged messages that the queue does not load now."""
     _behind: int = 0
     """The number, or in the store the id, of the last message passed on this level."""
+    _looked: tuple[int, int] = (0, 0)
+    """The page just passed: the number before it, and the last that it covers. What memory has in
+    between comes now."""
+    _seen: set[int] = field(factory=set)
+    """The messages of that page. They may have been loaded meanwhile."""
     _last: int = 0
     """The last id to read from the store on this level; 0 = still in memory."""
     _page: deque[Message] = field(factory=deque)
@@ -78,20 +85,36 @@ class Walk:
         """
         if self._last:
             return self._following_stored(most)
-        found = self.queue.waiting.behind(self.level, self._behind, most)
-        # A message paged in since the beginning may have a newer number: compare its id as well.
-        while found and not self._was_there(found[-1]):
-            found.pop()
-        if not found:
+        found = self._following_in_memory(most)
+        if not found and self._looked[1]:
+            self._behind, self._looked = self._looked[1], (0, 0)
+            self._seen.clear()
+        elif not found:
             self._leave_memory()
         return found
+
+    def _following_in_memory(self, most: int) -> list[Message]:
+        """Return the next messages in memory: of those behind the store's part none before it."""
+        paged, reach = self.queue.waiting.paging(self.level), ALL
+        if self._looked[1]:
+            reach = self._looked[1]
+        elif paged is not None and self._behind < self._last_of(paged):
+            reach = paged.after
+        found = self.queue.waiting.behind(self.level, self._behind, most + len(self._seen))
+        return [
+            message
+            for message in found
+            if message.number <= reach and message.number not in self._seen
+            # A message paged in since the beginning may have a newer number: compare its id, too.
+            if self._was_there(message)
+        ][:most]
 
     def _following_stored(self, most: int) -> list[Message] | None:
         if self._page:
             return list(islice(self._page, most))
         if self.has_page:
-            # Others may have been loaded meanwhile: look at the memory again.
-            self._behind, self._last = max(self._behind, self._page_end), 0
+            # Others are in memory, or may have been loaded meanwhile: look there again.
+            self._behind, self._last = self._looked[0], 0
             self.forget_page()
             return []
         return None
@@ -132,7 +155,7 @@ class Walk:
     def _leave_memory(self) -> None:
         """Continue with the paged messages of the level, if any."""
         paged = self.queue.waiting.paging(self.level)
-        last = 0 if paged is None else min(paged.last, self.newest_stored)
+        last = 0 if paged is None else self._last_of(paged)
         if paged is None or max(paged.after, self._behind) >= last:
             self._descend()
         elif not self.claims:
@@ -141,6 +164,10 @@ class Walk:
             self.queue.host.pages.end(self.queue)
             paged.is_loading, self.claimed = True, paged
             self._behind, self._last = max(paged.after, self._behind), last
+
+    def _last_of(self, paged: "Paged") -> int:
+        """Return the id of the last message of the store's part that the walk covers."""
+        return min(paged.last, self.newest_stored)
 
     def _descend(self) -> None:
         """Continue with the next level."""
@@ -155,6 +182,8 @@ class Walk:
             return
         self._page.extend(found)
         self._page_end = after
+        self._looked = self._behind, after
+        self._seen.update([message.number for message in found])
         self._charge(cost_of(found))
         then(now)
 

@@ -10,6 +10,7 @@ from tests.support.durable_fakes import PAGE_BYTES, DurableBench, answered
 from tests.support.small_queues import keep_few
 from trio_stomp.base import BrokenInvariant
 from trio_stomp.broker import DestinationPolicy, MemoryBudget
+from trio_stomp.broker.managing import Choice
 from trio_stomp.store import MemoryStore, Page
 
 Q = "/queue/q"
@@ -635,3 +636,43 @@ def test_few_large_messages_leave_their_place_in_memory_too() -> None:
     reader.subscribes(Q)
     assert len(all_read(core, reader)) == 60
     is_empty(core)
+
+
+def interleaved(core: DurableBench, rounds: int = 3) -> list[str]:
+    """Have messages in memory between and behind others that were stored later. Return all."""
+    sender, other = core.actor(), core.actor()
+    stores(sender, *numbered("", LOW))
+    answered(core)
+    expected = numbered("", LOW)
+    for number in range(rounds):
+        core.is_prompt = False
+        sender.sends(Q, f"stored{number}", persistent="true")
+        core.turn()
+        other.sends(Q, f"memory{number}")
+        core.turn()
+        core.is_prompt = True
+        answered(core)
+        expected += [f"stored{number}", f"memory{number}"]
+    return expected
+
+
+@pytest.mark.parametrize("rounds", [1, 3])
+def test_a_browser_sees_what_is_stored_before_others_in_memory(rounds: int) -> None:
+    core = made()
+    expected = interleaved(core, rounds)
+    assert core.queue(Q).waiting.paged > 0
+    browser = core.actor()
+    browser.subscribes(Q, browser="true")
+    got = all_read(core, browser)
+    assert sorted(filter(None, got)) == sorted(expected)
+
+
+@pytest.mark.parametrize("rounds", [1, 3])
+def test_a_purge_removes_what_is_stored_before_others_in_memory(rounds: int) -> None:
+    core = made()
+    expected = interleaved(core, rounds)
+    operation = core.broker.manager.purge(Choice(Q))
+    for _ in range(100):
+        operation.step(core.now)
+        core.turn()
+    assert (operation.done, core.queue(Q).depth) == (len(expected), 0)
