@@ -60,6 +60,9 @@ TORTURE = {
 """One run without a store, and one with selectors, groups, little memory and restarts. Plus some
 seconds to drain; before a release, run ten minutes with 100 clients."""
 
+COMBINATIONS_MINUTES = {"push": "0.4", "full": "10"}
+"""Plus some seconds to drain the last round."""
+
 RESTARTS = ("--clients", "40", "--restart-s", "6")
 
 DEEP = ("memory", "journal")
@@ -192,14 +195,17 @@ def has_compiler() -> bool:
 
 
 def fuzz_steps(tier: str) -> Iterator[Step]:
-    """Yield the fuzzing and torture steps, whose time does not depend on the machine, and those of
-    deep queues."""
+    """Yield the steps of fuzzing, torture and combinations, whose time does not depend on the
+    machine, and those of deep queues."""
     fuzz = ("scripts/fuzz.py", "--seconds", f"{FUZZ_S[tier]}", "--jobs", "2")
     yield Step("fuzz", (sys.executable, *fuzz))
     plain, mixed = TORTURE[tier]
     yield Step("torture", (sys.executable, "scripts/torture.py", *plain))
     restarts = (sys.executable, "scripts/torture.py", *mixed, *RESTARTS)
     yield Step("torture of a store", restarts)
+    minutes = COMBINATIONS_MINUTES[tier]
+    combined = ("scripts/combinations.py", "--minutes", minutes, "--scenarios", "12")
+    yield Step("combinations of features", (sys.executable, *combined))
     for store in DEEP if tier == "full" else ():
         deep = (sys.executable, "scripts/deep_queues.py", "--store", store)
         yield Step(f"deep queues in {store}", deep)
