@@ -103,8 +103,8 @@ def test_expired_message_may_move_and_then_must() -> None:
     sub = case.sub()
     case.model.queue("/queue/DLQ.a").attach(sub)
     assert case.queue.owed(now) == ""
-    origin = {"original_destination": NAME, "x_death_reason": "expired"}
-    assert case.give(sub, "1", "/queue/DLQ.a", **origin) == ""
+    given = case.give(sub, "1", "/queue/DLQ.a", original_destination=NAME, x_death_reason="expired")
+    assert given == ""
     case.send("2").ends = now - 9, now - 9
     case.model.quiet = now
     assert case.give(sub, "2").startswith("it expired 9.0 s before")
@@ -145,6 +145,7 @@ def test_restart_leaves_durable_messages() -> None:
     assert case.give(sub, "2", count=2) == ""
 
 
+@pytest.mark.full
 def test_a_short_run_finds_nothing() -> None:
     done = run("--minutes", "0.1", "--seed", "5", "--scenarios", "4")
     assert done.returncode == 0, done.stdout + done.stderr
