@@ -1,4 +1,4 @@
-"""Admission of messages to full queues, by the overflow policy."""
+"""Admission of messages to queues, by their limits, memory, the store and the overflow policy."""
 
 from collections.abc import Callable, Mapping
 from enum import Enum, auto
@@ -76,7 +76,7 @@ class Need:
 
 @define(eq=False, repr=False)
 class Overflow:
-    """Admits messages one by one to queues that may be full."""
+    """Admits messages to queues, and makes room in full ones by their policies."""
 
     memory: MemoryBudget
     queues: QueueBook
