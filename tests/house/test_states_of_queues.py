@@ -13,7 +13,7 @@ ROOM = "broker/queues/"
 WAYS = {
     # What lets messages in, and who asks for it.
     "admit": {"broker/sending/_to_queue.py", "broker/topics/_bindings.py"},
-    "admit_dead": {f"{ROOM}_queues.py"},
+    "admit_dead": {"broker/_assembly.py"},  # for dead letters of ``QueueBook``
     "hand_on": {"broker/topics/_bindings.py"},
     # How they enter: in memory, or where the store has them.
     "put_all": {f"{ROOM}_queues.py", f"{ROOM}_overflow.py", f"{ROOM}_storage.py"},

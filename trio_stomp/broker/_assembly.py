@@ -229,7 +229,8 @@ class _Assembly:
             self.timers,
             turns=self.turns,
             event_history=self.noted,
-            overflow=lambda: self.overflow,
+            admit_dead=lambda *dead: self.overflow.admit_dead(*dead),
+            make_room=lambda *returned: self.overflow.make_room(*returned),
             storage=self.storage,
             taking_back=lambda: self.acknowledger,
             send_dead=lambda to, head, message, now: send_dead(

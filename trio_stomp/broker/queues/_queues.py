@@ -37,7 +37,6 @@ from trio_stomp.frames import Head
 
 if TYPE_CHECKING:
     from trio_stomp.broker.queues._acknowledger import Acknowledger
-    from trio_stomp.broker.queues._overflow import Overflow
     from trio_stomp.broker.queues._storage import Storage
 
 MIN_WATCHED = 16
@@ -58,8 +57,10 @@ class QueueBook:
     """Returns what returns messages from consumers to queues."""
     send_dead: Callable[[Destination, Head, Message, float], bool]
     """Sends a dead letter to a destination other than a queue."""
-    overflow: Callable[[], "Overflow"]
-    """Returns what lets dead letters in, and shortens queues."""
+    admit_dead: Callable[[Queue, Publication, bytes, int, float], bool]
+    """Puts a dead letter into a queue by its policy, and returns whether it was taken."""
+    make_room: Callable[[Queue, int, int, float], None]
+    """Drops old messages of a queue, by its policy, for those that enter or return."""
     storage: "Storage | None" = None
     """The storage of durable messages, if there is a store."""
     may_hand_out: Callable[[], bool] = lambda: True
@@ -414,11 +415,11 @@ class QueueBook:
             origin.options = evolve(lasts, dedup_id="", dedup_line=None)
         is_stored = message.stored > 0 or (self.storage is not None and destination.stores(None))
         origin.is_stored = is_stored
-        return self.overflow().admit_dead(target, origin, message.body, message.level, now)
+        return self.admit_dead(target, origin, message.body, message.level, now)
 
     def shorten(self, queue: Queue, now: float) -> None:
         """Implement ``QueueHost.shorten``."""
-        self.overflow().make_room(queue, 0, 0, now)
+        self.make_room(queue, 0, 0, now)
 
     def finish(self, ids: list[int]) -> None:
         """Record the end of messages in the store."""
