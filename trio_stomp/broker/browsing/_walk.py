@@ -3,6 +3,7 @@
 from collections import deque
 from functools import partial
 from itertools import islice
+from sys import maxsize
 from typing import TYPE_CHECKING
 
 from attrs import define, field
@@ -16,8 +17,6 @@ if TYPE_CHECKING:
 
 PIECE = 64
 """Messages looked up in one step."""
-ALL = 2**63
-"""Beyond the number of any message."""
 
 
 @define(eq=False, repr=False)
@@ -95,7 +94,7 @@ class Walk:
 
     def _following_in_memory(self, most: int) -> list[Message]:
         """Return the next messages in memory: of those behind the store's part none before it."""
-        paged, reach = self.queue.waiting.paging(self.level), ALL
+        paged, reach = self.queue.waiting.paging(self.level), maxsize
         if self._looked[1]:
             reach = self._looked[1]
         elif paged is not None and self._behind < self._last_of(paged):

@@ -238,8 +238,7 @@ class Overflow:
                 break
             if queue.feed is None and (policy != DROP_NEWEST or origin.sender is None):
                 return Admission.REFUSED
-            self.dropped += queue.feed is None
-            self.backlog_dropped += queue.feed is not None
+            self._count_drop(queue)
             queue.destination.dropped += 1
             self.queues.note_lost(queue, LossReason.QUEUE_FULL, None, queue.overflow_rule)
             return Admission.DROPPED
@@ -322,9 +321,15 @@ class Overflow:
     def _drop_oldest(self, queue: Queue, now: float) -> bool:
         """Drop the oldest message, or dead-letter it. False = there is none, or after a bug."""
         is_gone = queue.drop_oldest(partial(self._drop, queue, now))
-        self.dropped += is_gone and queue.feed is None
-        self.backlog_dropped += is_gone and queue.feed is not None
+        if is_gone:
+            self._count_drop(queue)
         return is_gone
+
+    def _count_drop(self, queue: Queue) -> None:
+        if queue.feed is None:
+            self.dropped += 1
+        else:
+            self.backlog_dropped += 1
 
     def _drop(self, queue: Queue, now: float, message: Message) -> None:
         """Dead-letter a message by the policy, or record that it is dropped, for ``explain``."""

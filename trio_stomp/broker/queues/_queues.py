@@ -411,8 +411,9 @@ class QueueBook:
         origin = Publication(destination, head, [], now, expires_at, quota=quota)
         if (options := message.publication.options) is not None:
             # As they are read back: without what ``dead_head`` leaves out.
-            lasts = evolve(options, expires_ms=0, ttl_ms=0, once=())
-            origin.options = evolve(lasts, dedup_id="", dedup_line=None)
+            origin.options = evolve(
+                options, expires_ms=0, ttl_ms=0, once=(), dedup_id="", dedup_line=None
+            )
         is_stored = message.stored > 0 or (self.storage is not None and destination.stores(None))
         origin.is_stored = is_stored
         return self.admit_dead(target, origin, message.body, message.level, now)

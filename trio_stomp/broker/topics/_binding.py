@@ -25,7 +25,7 @@ SharedKey = tuple[str, str, str, str]
 
 
 class BindingHost(Protocol):
-    """What a binding needs of ``Bindings``, which imports it."""
+    """The part of ``Bindings`` that a binding uses, which it cannot import: they import it."""
 
     policies: BrokerPolicies
 
