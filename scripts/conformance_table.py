@@ -13,6 +13,7 @@ from contextlib import redirect_stdout
 from pathlib import Path
 
 import pytest
+from _check.page import print_or_write
 
 ROOT = Path(__file__).resolve().parent.parent
 DOCUMENT = ROOT / "docs" / "reference" / "conformance.md"
@@ -88,10 +89,7 @@ def cell(files: set[str]) -> str:
 def main(argv: Sequence[str]) -> None:
     """Print the document, or write it."""
     document = updated(DOCUMENT.read_text(encoding="utf-8"), collect())
-    if "--write" in argv:
-        DOCUMENT.write_text(document, encoding="utf-8")
-    else:
-        sys.stdout.write(document)
+    print_or_write(DOCUMENT, document, argv)
 
 
 if __name__ == "__main__":

@@ -12,6 +12,7 @@ import tomllib
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
+from _check.page import print_or_write
 from attrs import frozen
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -22,9 +23,10 @@ FEATURES, INDEPENDENT = DATA / "features.toml", DATA / "independent.toml"
 HEAD = """\
 # Features that meet
 
-What two features do together, one sentence for each pair. Each sentence is shown to a running \
-broker, over the wire, by a script in `tests/pairs`; `scripts/features_table.py --write` makes \
-this page from the same files. *Independent* features do together what each does alone. \
+What two features do together, one sentence for each pair, at the feature that comes first. \
+Each sentence is shown to a running broker, over the wire, by a script in `tests/pairs`; \
+`scripts/features_table.py --write` makes this page from the same files. *Independent* features \
+do together what each does alone. \
 *Refused* means that the broker does not take the frame or the request.
 
 In the overview \u25cf is a pair with a sentence, \u2715 one that is refused, \u2013 an \
@@ -89,8 +91,12 @@ def page() -> str:
     listed, said, alone = features(), pairs(), independent()
     lines = [HEAD, *_overview(list(listed), said)]
     for name, link in listed.items():
-        lines += ["", f"## {name}", "", f"[In the manual]({link})", "", "| with | together |"]
-        lines += ["|---|---|", *_rows(name, said)]
+        lines += ["", f"## {name}", "", f"[In the manual]({link})"]
+        if rows := list(_rows(name, said)):
+            lines += ["", "| with | together |", "|---|---|", *rows]
+        if above := [pair.names[0] for pair in said if pair.names[1] == name]:
+            links = ", ".join(f"[{other}](#{_anchor(other)})" for other in above)
+            lines += ["", f"Told there: {links}."]
         others = [_other(name, names) for names in alone if name in names]
         if others:
             order = sorted(others, key=list(listed).index)
@@ -112,9 +118,10 @@ def _overview(listed: Sequence[str], said: Sequence[Pair]) -> Iterator[str]:
 
 
 def _rows(name: str, said: Sequence[Pair]) -> Iterator[str]:
+    """Yield the rows of the pairs of which a feature is the first."""
     for pair in said:
-        if name in pair.names:
-            other = _other(name, pair.names)
+        if name == pair.names[0]:
+            other = pair.names[1]
             text = f"{pair.says} **Not yet**: {pair.fails}" if pair.fails else pair.says
             yield f"| [{other}](#{_anchor(other)}) | {text} |"
 
@@ -129,11 +136,7 @@ def _anchor(name: str) -> str:
 
 def main(argv: Sequence[str]) -> None:
     """Print the page, or write it."""
-    made = page()
-    if "--write" in argv:
-        PAGE.write_text(made, encoding="utf-8")
-    else:
-        sys.stdout.write(made)
+    print_or_write(PAGE, page(), argv)
 
 
 if __name__ == "__main__":

@@ -15,6 +15,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from _check.page import print_or_write
 from _suites import report
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -174,11 +175,7 @@ def _steps(
 
 def main(argv: Sequence[str]) -> None:
     """Print the page, or write it."""
-    made = page()
-    if "--write" in argv:
-        PAGE.write_text(made, encoding="utf-8")
-    else:
-        sys.stdout.write(made)
+    print_or_write(PAGE, page(), argv)
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""What each queue and consumer of a scenario must have.
+"""The model of a scenario: the messages that each queue and consumer must have.
 
 Time makes some things uncertain: a message near its expiry or its redelivery may be there or not.
 Then the model allows both, expects nothing, and follows what it sees (``Copy.may_be_over``,

@@ -30,7 +30,7 @@ VERBS: Mapping[str, Callable[[Scene, Step], str | None]] = {
     "browse": browse,
     "manage": manage_queue,
 }
-"""What does a step. It returns what it has done, or None if there was nothing to do."""
+"""Does a step. Returns a description of it, or None if there was nothing to do."""
 
 
 def do(scene: Scene, step: Step) -> None:

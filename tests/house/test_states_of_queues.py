@@ -36,7 +36,7 @@ CHANGES = {
     "forget_paged": "_queue.py",
     "forget_all_paged": "_queue.py",
 }
-"""What changes ``Queue.waiting``, and the modules of the room that call it."""
+"""The methods that change ``Queue.waiting``, and the modules of the room that call them."""
 COUNTS = ("arriving", "delayed", "unacked")
 """Counters of states. A reader of a stream, which is no queue, has the last one, too."""
 

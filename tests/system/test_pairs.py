@@ -1,4 +1,4 @@
-"""What two features do together, as tests/pairs and docs/reference/features-that-meet.md say."""
+"""Pairs of features do what tests/pairs and docs/reference/features-that-meet.md say."""
 
 import zlib
 from collections.abc import Iterator
