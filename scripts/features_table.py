@@ -37,16 +37,11 @@ MEET, REFUSED, ALONE = "\u25cf", "\u2715", "\u2013"
 
 @frozen
 class Pair:
-    """Two features, what they do together, and scripts that show it.
-
-    Args:
-      fails: Why the broker does not do what the last script shows; "" if it does.
-    """
+    """Two features, what they do together, and scripts that show it."""
 
     names: tuple[str, str]
     says: str
     scripts: tuple[str, ...]
-    fails: str = ""
 
 
 def features() -> dict[str, str]:
@@ -65,7 +60,7 @@ def pairs() -> list[Pair]:
         for title, each in tomllib.loads(path.read_text(encoding="utf-8")).items():
             names = _sorted(order, title.split(" + "))
             scripts = tuple(each["script"].strip().split("\n\n"))
-            found.append(Pair(names, each["says"], scripts, each.get("fails", "")))
+            found.append(Pair(names, each["says"], scripts))
     return sorted(found, key=lambda pair: tuple(map(order.index, pair.names)))
 
 
@@ -122,8 +117,7 @@ def _rows(name: str, said: Sequence[Pair]) -> Iterator[str]:
     for pair in said:
         if name == pair.names[0]:
             other = pair.names[1]
-            text = f"{pair.says} **Not yet**: {pair.fails}" if pair.fails else pair.says
-            yield f"| [{other}](#{_anchor(other)}) | {text} |"
+            yield f"| [{other}](#{_anchor(other)}) | {pair.says} |"
 
 
 def _other(name: str, names: tuple[str, str]) -> str:

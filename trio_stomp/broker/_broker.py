@@ -246,8 +246,7 @@ class Broker:
           is_known: Returns whether an authenticated identity is still valid.
           now: Seconds of the broker's clock.
         """
-        present = {**self.clients, **self.overflow.blocked}  # operators' SENDs may wait, too
-        self.turns.start(self.authorizer.judging(rules, present, is_known, self), now)
+        self.turns.start(self.authorizer.judging(rules, self.clients, is_known, self), now)
 
     def end_turn(self, now: float, *, is_last: bool = True) -> None:
         """Resume waiting clients, and hand out messages of queues, while there is time.

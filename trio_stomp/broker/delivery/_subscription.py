@@ -68,6 +68,7 @@ class Client:
       network: The network of its address, for quotas; "" = this machine.
       is_forwarder: It is a broker of the cluster, which sends messages of others on.
       quota: The quota charged for its actions; None = no quota.
+      may_wait: Its SENDs wait where a queue blocks producers; otherwise they are refused.
     """
 
     session_id: str
@@ -82,6 +83,7 @@ class Client:
     network: str = ""
     is_forwarder: bool = False
     quota: Quota | None = None
+    may_wait: bool = True
     subscriptions: "dict[str, Subscription]" = field(factory=dict)
     elsewhere: int = 0
     """The number of its subscriptions that other brokers have: the owners of partitions."""

@@ -62,7 +62,7 @@ class Sending(InSteps):
     """The headers of the RECEIPT."""
 
     def work(self) -> Steps:
-        """Implement ``InSteps.work``. A SEND that waits for room is refused if this ends early."""
+        """Implement ``InSteps.work``."""
         self.total, turns = 1, self.turns
         client = Client(
             SESSION,
@@ -71,6 +71,7 @@ class Sending(InSteps):
             user=self.identity.name,
             identity=self.identity,
             version=STOMP_1_2,
+            may_wait=False,
         )
 
         def send(take: Callable[[bytes], None]) -> None:

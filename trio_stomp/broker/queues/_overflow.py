@@ -223,7 +223,7 @@ class Overflow:
         """
         policy, size = queue.overflow, len(body)
         while not take():
-            if policy == BLOCK and origin.sender is not None:
+            if policy == BLOCK and origin.sender is not None and origin.sender.may_wait:
                 if self.never_fits(queue, size, cost):
                     return Admission.REFUSED
                 self.full, self.wanted = queue, cost

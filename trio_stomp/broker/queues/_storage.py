@@ -128,9 +128,11 @@ class Storage:
     def gets(self, queue: Queue, origin: Publication, level: int) -> bool:
         """Return whether messages go to the store, on this level of this queue.
 
-        They do if they are durable, or if earlier ones are paged or on their way to the store.
+        They do if they are durable, or if earlier ones are paged or on their way to the store. A
+        client's frames wait until its durable messages are stored; others may overtake those.
         """
-        is_stored = origin.is_stored or queue.spilling or queue.waiting.is_paging(level)
+        earlier = queue.spilling if origin.sender is not None else queue.arriving
+        is_stored = origin.is_stored or earlier or queue.waiting.is_paging(level)
         return bool(is_stored and queue.place)
 
     def lacks_room(self, queue: Queue, origin: Publication, count: int, size: int) -> bool:

@@ -3,7 +3,7 @@
 import pytest
 
 from tests.support.core import Actor, Bench
-from tests.support.durable_fakes import DurableBench
+from tests.support.durable_fakes import DurableBench, answered
 from tests.support.managing import drive, into
 from trio_stomp.base import Identity, ProtocolError
 from trio_stomp.broker import AccessRules, Action, BrokerPolicies, DestinationPolicy, Rule
@@ -122,6 +122,24 @@ def test_messages_are_moved_in_order_with_their_headers(filled: Bench) -> None:
     if isinstance(filled, DurableBench):
         again = filled.restarts()
         assert (rest(again, TO), rest(again)) == (numbers(0, 300), numbers(300, 3000))
+
+
+@pytest.mark.parametrize("ends", ["moves", "dies"])
+def test_durable_and_other_messages_stay_in_order(ends: str) -> None:
+    core = DurableBench(book={Q: DestinationPolicy(dead_letter=TO)}, is_prompt=False)
+    for number in range(20):
+        core.actor().sends(Q, f"{number:04}", persistent="false" if number % 3 else "true")
+        answered(core)
+    reader = core.reader(TO, ack="client", prefetch_count="100")
+    if ends == "moves":
+        operation = core.broker.manager.move(Choice(Q), TO)
+        for _ in range(40):
+            operation.step(core.now)
+    else:
+        consumer = core.reader(Q, ack="client", prefetch_count="100")
+        consumer.nacks(consumer.reads()[-1], requeue=False)
+    answered(core)
+    assert reader.bodies() == numbers(0, 20)
 
 
 def test_a_moved_message_has_the_new_destination_and_is_else_as_it_was(bench: Bench) -> None:

@@ -41,19 +41,14 @@ def test_a_send_without_the_right_is_refused(bench: Bench) -> None:
     assert (sending.problem.code, sending.done) == ("not-authorized", 0)
 
 
-def test_a_send_that_waits_for_room_is_refused_when_its_client_leaves() -> None:
+def test_a_send_does_not_wait_where_a_queue_blocks_producers() -> None:
     core = Bench(book={Q: DestinationPolicy(max_messages=1, overflow="block")})
     core.actor().sends(Q, "first")
-    kept, left = send(core), send(core)
-    assert kept.step(core.now) is left.step(core.now) is Step.WAIT
-    left.end(core.now)
-    reader = core.reader(Q, ack="client-individual", prefetch_count="9")
-    for _ in range(3):
-        reader.acks(*reader.reads())
-        core.turn()
-    assert kept.step(core.now) is Step.DONE
-    kept.end(core.now)
-    assert (kept.done, left.done, core.queue(Q).depth) == (1, 0, 0)
+    sending = send(core)
+    assert sending.step(core.now) is Step.DONE
+    sending.end(core.now)
+    assert sending.problem is not None
+    assert (sending.problem.code, core.queue(Q).depth) == ("queue-full", 1)
 
 
 def rules_of(*users: str) -> AccessRules:
@@ -68,23 +63,3 @@ def test_the_rules_count_that_hold_when_it_is_sent(bench: Bench) -> None:
     sending.end(bench.now)
     assert sending.problem is not None
     assert (sending.problem.code, sending.done) == ("not-authorized", 0)
-
-
-@pytest.mark.parametrize("is_known", [False, True])
-def test_a_send_that_waits_for_room_is_judged_again(is_known: bool) -> None:
-    core = Bench(book={Q: DestinationPolicy(max_messages=1, overflow="block")})
-    core.broker.use_rules(rules_of("ann", "anonymous"), lambda _: True, core.now)
-    core.actor().sends(Q, "first")
-    sending = send(core)
-    assert sending.step(core.now) is Step.WAIT
-    users = rules_of("anonymous", *["ann"] * (not is_known))
-    core.broker.use_rules(users, lambda identity: is_known or identity != ANN, core.now)
-    reader = core.reader(Q, ack="client-individual", prefetch_count="9")
-    for _ in range(3):
-        reader.acks(*reader.reads())
-        core.turn()
-    assert sending.step(core.now) is Step.DONE
-    sending.end(core.now)
-    assert sending.problem is not None
-    code = "not-authorized" if is_known else "authentication-failed"
-    assert (sending.problem.code, sending.done, core.queue(Q).depth) == (code, 0, 0)
