@@ -219,8 +219,6 @@ class Queue:
                 continue
             if not other.precedes(copy) or not other.surely_waits(now):
                 continue
-            if other.flow[0] >= 0:
-                continue  # deep queues with groups may come unsorted
             if other.since[1] > max(quiet, copy.since[0]):
                 continue
             if not self.refuses(sub, other) and not self.holds_group(other, now, surely=False):
@@ -313,12 +311,14 @@ class Model:
 
     # Messages back.
 
-    def back(self, copy: Copy, delay_s: float = 0.0) -> None:
-        """Return a message to its place, at once or after a delay."""
+    def back(self, queue: Queue, copy: Copy, delay_s: float = 0.0) -> None:
+        """Return a message to its place, at once or after a delay. A full queue may drop one."""
         copy.state = DELAYED if delay_s else WAITING
         copy.due = self.began + delay_s, self.now + delay_s
         copy.due = min(copy.due[0], copy.ends[0]), min(copy.due[1], copy.ends[1])
         copy.since = copy.due[0], copy.due[1] + (SLACK_S if delay_s else 0)
+        if not delay_s:
+            self.shorten(queue)
 
     def fail(self, queue: Queue, copy: Copy, *, is_refused: bool = True) -> None:
         """Count a failed delivery, which ends in a delay or with a dead letter."""
@@ -326,7 +326,7 @@ class Model:
         if copy.failures > queue.policy.max_redeliveries and self.dead_of(queue) is not None:
             self.bury(queue, copy, "delivery-limit")
         else:
-            self.back(copy, queue.policy.delay_s(copy.failures) if is_refused else 0.0)
+            self.back(queue, copy, queue.policy.delay_s(copy.failures) if is_refused else 0.0)
 
     def settle(self, sub: Sub, name: str, how: str) -> None:
         """ACK, NACK or reject a delivery, and all before it with ``client``."""
@@ -350,7 +350,7 @@ class Model:
             if is_lost and place == 0:
                 self.fail(queue, copy, is_refused=False)
             else:
-                self.back(copy)
+                self.back(queue, copy)
         sub.held.clear()
 
     def restart(self, *, has_store: bool) -> None:
@@ -379,9 +379,12 @@ class Model:
         """Do what time has surely done."""
         self.now = now = time.monotonic()
         for queue in list(self.queues.values()):
-            for copy in list(queue.copies):
+            for copy in sorted(queue.copies, key=lambda each: each.due):
                 if copy.state in (DELAYED, SCHEDULED) and copy.due[1] + SLACK_S < now:
                     copy.state = WAITING
+                    self.shorten(queue)
+                if copy not in queue.copies:
+                    continue
                 if copy.state in (WAITING, DELAYED) and copy.ends[1] + SLACK_S < now:
                     self.bury(queue, copy, "expired", copy.ends[0])
 

@@ -100,7 +100,7 @@ def manage_queue(scene: Scene, step: Step) -> str | None:
             for name, (source, copy) in list(sub.held.items()):
                 if source is queue:
                     del sub.held[name]
-                    model.back(copy)
+                    model.back(queue, copy)
                     held += 1
         count = answer["redelivered"], held
     elif verb in ("pause", "resume"):

@@ -210,19 +210,22 @@ class Scene:
         self.wires.heard.clear()
 
     def _pass_on(self, why: str) -> None:
-        """Judge deliveries of what other consumers held, whose connections ended before."""
+        """Judge deliveries of what other consumers held, whose connections ended before, and of
+        what came behind."""
         for (link, id), replies in self.wires.heard.items():
             for reply in replies:
                 sub = self.subs[link, id]
                 queue = self.model.queue(
                     sub.pattern if "|" in sub.pattern else reply.headers["destination"]
                 )
-                found = [c for c in queue.copies if c.body == body_of(reply) and c.state == HELD]
+                copies = [copy for copy in queue.copies if copy.body == body_of(reply)]
+                found = [copy for copy in copies if copy.state in (HELD, WAITING)]
                 if not found:
                     raise Finding(why)
                 found[0].deliveries = found[0].deliveries[0], found[0].deliveries[1] + 1
                 if sub.ack == "auto":
                     queue.gone(found[0], "delivered with ack:auto")
+                found[0].state = HELD
 
     def restarted(self) -> None:
         """The broker has started again."""

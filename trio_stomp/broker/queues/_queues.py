@@ -338,7 +338,7 @@ class QueueBook:
 
     def _must_wait(self, source: Source) -> bool:
         """Return whether other messages must first enter or return, to keep the order."""
-        if not isinstance(source, Queue) or not source.waiting.count:
+        if not isinstance(source, Queue) or not (source.waiting.count or source.window):
             return False
         if source in self.frozen or source in self.wildcard_queues.entering:
             return True
