@@ -46,14 +46,11 @@ class Walk:
     """The paged messages that the queue does not load now."""
     _behind: int = 0
     """The number, or in the store the id, of the last message passed on this level."""
-    _looked: tuple[int, int] = (0, 0)
-    """The page just passed: the number before it, and the last that it covers. What memory has in
-    between comes now."""
-    _seen: set[int] = field(factory=set)
-    """The messages of that page. They may have been loaded meanwhile."""
     _last: int = 0
     """The last id to read from the store on this level; 0 = still in memory."""
     _page: deque[Message] = field(factory=deque)
+    _numbers: frozenset[int] = frozenset()
+    """The numbers of the page's messages, also of those passed."""
     _page_end: int = 0
     """The last id that the page covers; 0 = no page."""
     _charged: int = 0
@@ -82,54 +79,51 @@ class Walk:
 
         Returns [] after a move, and while the queue is loading the messages that come next.
         """
+        if self.has_page:
+            found = self._with_page(most)
+            if not found:
+                self._behind, self._last = self._page_end, 0
+                self.forget_page()
+            return found
         if self._last:
-            return self._following_stored(most)
-        found = self._following_in_memory(most)
-        if not found and self._looked[1]:
-            self._behind, self._looked = self._looked[1], (0, 0)
-            self._seen.clear()
-        elif not found:
+            return None
+        found = self._in_memory(most)
+        if not found:
             self._leave_memory()
         return found
 
-    def _following_in_memory(self, most: int) -> list[Message]:
-        """Return the next messages in memory: of those behind the store's part none before it."""
+    def _in_memory(self, most: int) -> list[Message]:
+        """Return the next messages in memory, up to the store's part of the level."""
         paged, reach = self.queue.waiting.paging(self.level), maxsize
-        if self._looked[1]:
-            reach = self._looked[1]
+        if self._page_end:
+            reach = self._page_end
         elif paged is not None and self._behind < self._last_of(paged):
             reach = paged.after
-        found = self.queue.waiting.behind(self.level, self._behind, most + len(self._seen))
-        return [
-            message
-            for message in found
-            if message.number <= reach and message.number not in self._seen
-            # A message paged in since the beginning may have a newer number: compare its id, too.
-            if self._was_there(message)
-        ][:most]
+        found = self.queue.waiting.behind(self.level, self._behind, most)
+        # A message paged in since the beginning may have a newer number: compare its id, too.
+        return [each for each in found if each.number <= reach and self._was_there(each)]
 
-    def _following_stored(self, most: int) -> list[Message] | None:
-        if self._page:
-            return list(islice(self._page, most))
-        if self.has_page:
-            # Others are in memory, or may have been loaded meanwhile: look there again.
-            self._behind, self._last = self._looked[0], 0
-            self.forget_page()
-            return []
-        return None
+    def _with_page(self, most: int) -> list[Message]:
+        """Return the next messages of the page, and of those in memory between them."""
+        page = self._page
+        while page and page[0].number <= self._behind:
+            page.popleft()
+        found = {message.number: message for message in islice(page, most)}
+        # Some came while earlier ones were on their way to the store. Others were loaded meanwhile.
+        found |= {message.number: message for message in self._in_memory(most)}
+        return [found[number] for number in sorted(found)[:most]]
 
     def move_past(self, message: Message) -> None:
         """Continue after ``message``, one of ``following``."""
-        if self._last:
-            self._page.popleft()
         self._behind = message.number
 
     def remove(self, messages: list[Message]) -> None:
         """Remove messages of ``following``, at least one, from the queue."""
-        if self.is_in_store:
-            self.queue.host.pages.remove(self.queue, self.level, messages)
-        else:
-            self.queue.remove(messages)
+        stored = [each for each in messages if each.number in self._numbers]
+        if stored:
+            self.queue.host.pages.remove(self.queue, self.level, stored)
+        if len(stored) < len(messages):
+            self.queue.remove([each for each in messages if each.number not in self._numbers])
 
     def ask(self, then: "Callable[[float], None]") -> None:
         """Request a page. Call ``then`` when it has been read, unless the walk has ended."""
@@ -140,7 +134,7 @@ class Walk:
     def forget_page(self) -> None:
         """Free the page. It can be read again."""
         self._page.clear()
-        self._page_end = 0
+        self._numbers, self._page_end = frozenset(), 0
         self._charge(0)
 
     def end(self) -> None:
@@ -180,9 +174,7 @@ class Walk:
         if self._is_over:
             return
         self._page.extend(found)
-        self._page_end = after
-        self._looked = self._behind, after
-        self._seen.update([message.number for message in found])
+        self._numbers, self._page_end = frozenset(each.number for each in found), after
         self._charge(cost_of(found))
         then(now)
 
