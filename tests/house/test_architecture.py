@@ -109,7 +109,7 @@ MUTABLE_CALLS = {"dict", "list", "set", "bytearray", "deque", "defaultdict", "Or
 
 MAX_MODULES = 16
 MAX_CIRCLE = 2
-MAX_POSITIONAL = 5
+MAX_POSITIONAL, MAX_PARAMETERS = 5, 6
 OF_COLUMNS = {"pack", "pack_into", "select", "agg", "Table"}
 """Functions that take a value for each column, of ``struct``, SQL and Spark."""
 MAX_FILE_LINES = 700
@@ -560,6 +560,19 @@ def test_calls_name_their_arguments(module: Module) -> None:
         for node in ast.walk(module.tree)
         if isinstance(node, ast.Call) and len(node.args) > MAX_POSITIONAL
         if ast.unparse(node.func).split(".")[-1] not in OF_COLUMNS
+    ]
+    assert not violations, show(violations)
+
+
+@pytest.mark.parametrize("module", MODULES, ids=lambda module: module.path)
+def test_functions_of_the_core_take_few_parameters(module: Module) -> None:
+    violations = [
+        f"{module.path}:{node.lineno}: {node.name} takes {', '.join(names)}"
+        for node in ast.walk(module.tree)
+        if module.floor in ("frames", "protocol", "broker")
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)
+        for names in [[each.arg for each in (*node.args.args, *node.args.kwonlyargs)]]
+        if len([each for each in names if each not in ("self", "cls")]) > MAX_PARAMETERS
     ]
     assert not violations, show(violations)
 

@@ -100,9 +100,7 @@ class Recovery:
             place,
             text=text,
             number=broker.subscriptions.next_number(),
-            host=broker.bindings,
-            destinations=broker.destinations,
-            queues=broker.queues,
+            bindings=broker.bindings,
             compile_selector=broker.subscriptions.selectors.compile,
             wildcards=broker.dialect.wildcards,
         )

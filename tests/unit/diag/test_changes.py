@@ -9,9 +9,9 @@ from trio.testing import wait_all_tasks_blocked
 
 from tests.support.core import Bench
 from tests.support.fakes import MEMORY, WS_MEMORY, Client, Dial, open_dial
-from trio_stomp.broker import BrokerPolicies
+from trio_stomp.broker import BrokerPolicies, DestinationPolicy
 from trio_stomp.diag._changes import Changes, destination_mark
-from trio_stomp.diag._records import destination_record
+from trio_stomp.diag._records import _waiting_record, destination_record
 
 INTERVAL_S = 4.0
 
@@ -183,3 +183,22 @@ async def beat(client: Client) -> None:
     while True:
         await trio.sleep(0.9)
         await client.send_bytes(b"\n")
+
+
+def test_no_figure_of_a_queue_stands_still() -> None:
+    """One that nobody sets would be 0 whatever happens."""
+    policy = DestinationPolicy(overflow="drop-newest", max_messages=3)
+    bench = Bench(book={"/queue/q": policy})
+    sender, reader = bench.actor(), bench.actor()
+    sender.sends("/queue/q", "early", ttl="10")
+    bench.passes(1)
+    reader.subscribes("/queue/q", ack="client-individual", prefetch_count="1")
+    sender.sends("/queue/q", *"abcd")
+    reader.nacks(*reader.frames())
+    bench.passes(5)  # it is delivered again
+    reader.acks(reader.frames()[0])
+    bench.passes(5)  # the next one is delivered
+    bench.passes(5)
+    record = _waiting_record(bench.queue("/queue/q"), bench.now)
+    known_nothing = {"stale_depth", "subscription_id"}  # of what is parked, and of nobody
+    assert {name for name, figure in record.items() if not figure} == known_nothing

@@ -15,7 +15,7 @@ import trio.testing
 from attrs import define, field, frozen
 from trio.testing import wait_all_tasks_blocked
 
-from tests.support.core import Bench, OutboxFake
+from tests.support.core import OutboxFake
 from tests.support.fakes import Client as Peer
 from tests.support.fakes import Dial, Received, WebSocketPipe, open_dial
 from tests.support.hostile import BINARY, TEXT, ws
@@ -23,11 +23,10 @@ from tests.support.startup import make_server
 from trio_stomp import CloseReason, ServerHandle, Settings
 from trio_stomp.base import LOOKS, PAGE, PREFIX, RECORDS, SCHEMA_VERSION, TABLES, Field, Table
 from trio_stomp.base import schema as schema
-from trio_stomp.broker import Client, DestinationPolicy, Histogram
+from trio_stomp.broker import Client, Histogram
 from trio_stomp.diag import Reporter
 from trio_stomp.diag import _process as process
 from trio_stomp.diag import _reporter as reporter_module
-from trio_stomp.diag._records import _waiting_record
 from trio_stomp.frames import FrameRun, Head
 from trio_stomp.protocol import Subscribed
 from trio_stomp.server import Connection, Server
@@ -308,25 +307,6 @@ async def test_records_report_the_traffic_and_match_the_schema(autojump_clock) -
     }
     assert found["DIAG/stale"].body["stale_queue_size"] == 1
     assert found["DIAG/process"].body["uptime_s"] == INTERVAL_S
-
-
-def test_no_figure_of_a_queue_stands_still() -> None:
-    """One that nobody sets would be 0 whatever happens."""
-    policy = DestinationPolicy(overflow="drop-newest", max_messages=3)
-    bench = Bench(book={"/queue/q": policy})
-    sender, reader = bench.actor(), bench.actor()
-    sender.sends("/queue/q", "early", ttl="10")
-    bench.passes(1)
-    reader.subscribes("/queue/q", ack="client-individual", prefetch_count="1")
-    sender.sends("/queue/q", *"abcd")
-    reader.nacks(*reader.frames())
-    bench.passes(5)  # it is delivered again
-    reader.acks(reader.frames()[0])
-    bench.passes(5)  # the next one is delivered
-    bench.passes(5)
-    record = _waiting_record(bench.queue("/queue/q"), bench.now)
-    known_nothing = {"stale_depth", "subscription_id"}  # of what is parked, and of nobody
-    assert {name for name, figure in record.items() if not figure} == known_nothing
 
 
 async def test_the_seeds_headers_repeat_the_body(autojump_clock) -> None:

@@ -469,7 +469,7 @@ def stream_wanted(reported: list[str]) -> StoreRead:
 
 async def stored(host: Host) -> None:
     """Store two messages of a queue, and three of a stream."""
-    host.log.put("queue:/queue/q", b"", [b"one", b"two"], level=4, received_ms=0, expires_ms=0)
+    host.log.put(Put("queue:/queue/q", host.log.take_numbers(2), b"", [b"one", b"two"]))
     host.log.write(Begin("s", "e"))
     for offset in range(3):
         body = b"%d" % offset * 100

@@ -212,7 +212,6 @@ class EventHistory:
         count: int = 1,
         session: str = "",
         deliveries: Span = (0, 0),
-        numbers: Span = (0, 0),
         rule: str = "",
     ) -> None:
         """Record messages that did not reach a subscriber.
@@ -223,7 +222,6 @@ class EventHistory:
           count: The number of messages.
           session: The session that they did not reach; "" = any.
           deliveries: Their delivery numbers, if they have any.
-          numbers: The numbers of the messages, if they were in a queue.
           rule: The option or policy that decided, as ``overflow = "drop-oldest"``.
         """
         self.trouble.append(
@@ -234,10 +232,16 @@ class EventHistory:
                 session=session,
                 count=count,
                 deliveries=deliveries,
-                numbers=numbers,
                 rule=rule,
             )
         )
+
+    def lost_by_queue(
+        self, reason: LossReason | str, queue: str, number: int | None, rule: str
+    ) -> None:
+        """Record that the message with a number left a queue, or that one (None) did not enter."""
+        numbers = (0, 0) if number is None else (number, 1)
+        self.trouble.append(Lost(self.now, str(reason), queue, numbers=numbers, rule=rule))
 
     def losing(self, since: float) -> dict[str, str]:
         """Return the destination that lost most messages since a time, by reason.

@@ -131,14 +131,14 @@ class Lost:
     reason: str
     """A ``LossReason``, or the value of a ``DeadLetterReason``."""
     destination: str
-    session: str
+    session: str = ""
     """The session that they did not reach; "" = any."""
-    count: int
-    deliveries: Span
+    count: int = 1
+    deliveries: Span = (0, 0)
     """Their delivery numbers; (0, 0) = they have none."""
-    numbers: Span
+    numbers: Span = (0, 0)
     """Their numbers in their queue; (0, 0) = they were in none."""
-    rule: str
+    rule: str = ""
     """The option, policy or header that decided; "" = none."""
 
 

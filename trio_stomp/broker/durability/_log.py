@@ -212,45 +212,17 @@ class Log:
 
     # Writing.
 
-    def put(
-        self,
-        place: str,
-        head: bytes,
-        bodies: Sequence[bytes],
-        *,
-        level: int,
-        received_ms: int,
-        expires_ms: int,
-        transient: bool = False,
-        must_retry: bool = False,
-    ) -> int:
+    def put(self, record: Put, *, must_retry: bool = False) -> int:
         """Write messages, and return the id of the first.
 
         Args:
-          place: The key in the store.
-          head: The header block.
-          bodies: The bodies of the messages.
-          level: The priority.
-          received_ms: When they were received, in ms since 1970.
-          expires_ms: When they expire, in ms since 1970; 0 = never.
-          transient: They need not survive a restart.
+          record: The messages, numbered by ``take_numbers``.
           must_retry: Retry if the store fails, because no sender can be refused.
         """
         if not self._is_identified:
             self.identify()
-        first = self.take_numbers(len(bodies))
-        record = Put(
-            place,
-            first=first,
-            head=head,
-            bodies=bodies,
-            level=level,
-            received_ms=received_ms,
-            expires_ms=expires_ms,
-            transient=transient,
-        )
-        self.write(record, must_retry=must_retry, size=sum(map(len, bodies)))
-        return first
+        self.write(record, must_retry=must_retry, size=sum(map(len, record.bodies)))
+        return record.first
 
     def write(
         self,

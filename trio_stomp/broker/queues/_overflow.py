@@ -342,10 +342,8 @@ class Overflow:
     def check(
         self,
         wanted: dict[Queue, tuple[int, int, int]],
-        heads: int,
+        cost: int,
         *,
-        later: int = 0,
-        name: str = "",
         quota: Quota | None = None,
         each: int = 0,
         may_drop: bool = True,
@@ -354,9 +352,7 @@ class Overflow:
 
         Args:
           wanted: For each queue: messages, bytes of their bodies, bytes of the largest one.
-          heads: The most memory of their header blocks.
-          later: The memory of scheduled messages.
-          name: A destination of scheduled messages, for the error.
+          cost: The memory of scheduled messages, and the most of header blocks.
           quota: The quota of the sender.
           each: The bytes of one message in the store beside its body; 0 = not stored.
           may_drop: Messages fit where the policy drops them.
@@ -366,12 +362,8 @@ class Overflow:
 
         Raises:
           QueueFull: They do not fit, and the policy cannot make room.
-          ProtocolError: There is no memory for scheduled messages.
         """
-        cost, room = later, self.memory.kept_room_for(quota)
-        if cost > room:
-            raise self.no_memory(name, cost, quota)
-        cost += heads
+        room = self.memory.kept_room_for(quota)
         for queue, (count, size, largest) in wanted.items():
             cost += size + MESSAGE_OVERHEAD_BYTES * count
             if cost > room:

@@ -267,8 +267,8 @@ class QueueBook:
     ) -> None:
         """Record for ``explain`` why a message has ended, or, with None, did not enter a queue."""
         if self.event_history is not None:
-            at = (message.number, 1) if message is not None else (0, 0)
-            self.event_history.lost(reason, queue.name, numbers=at, rule=rule)
+            number = message.number if message is not None else None
+            self.event_history.lost_by_queue(reason, queue.name, number, rule)
 
     def note_delivered(
         self, queue: Queue, consumer: Consumer, first: int, messages: list[Message]

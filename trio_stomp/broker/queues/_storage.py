@@ -22,7 +22,7 @@ from trio_stomp.broker.queues._message import Message, force, refund
 from trio_stomp.broker.queues._queue import LOW_COUNT, Queue
 from trio_stomp.broker.queues._readers import PAGE_BYTES, PageRead, Readers
 from trio_stomp.broker.queues._windows import Windows
-from trio_stomp.store import charged_to, stored_cost
+from trio_stomp.store import Put, charged_to, stored_cost
 
 if TYPE_CHECKING:
     from trio_stomp.broker.delivery import Client, Destination
@@ -155,7 +155,6 @@ class Storage:
         Those of a temporary queue are not written, but enter when their atomic group is stored.
         """
         sender = origin.sender if origin.is_stored else None
-        must_retry, transient = sender is None, not origin.is_stored
         quota = origin.quota
         head = _line(quota) + head_lines(origin.head)
         stake = Stake(quota, stored_cost(len(head), 1, 0)) if queue.place else None
@@ -172,13 +171,7 @@ class Storage:
         )
         if stake is not None:
             arrival.first = self._put(
-                queue.place,
-                origin,
-                bodies,
-                level,
-                head=head,
-                must_retry=must_retry,
-                transient=transient,
+                queue.place, origin, bodies, level, head=head, is_durable=origin.is_stored
             )
         self.log.when_safe(arrival)
         queue.expect(len(bodies), size)
@@ -241,8 +234,7 @@ class Storage:
         """
         line = b"" if owner is None else owner_line(owner)
         head = line + head_lines(origin.head)
-        must_retry = origin.sender is None
-        return self._put(place, origin, bodies, PRIORITY_DEFAULT, head=head, must_retry=must_retry)
+        return self._put(place, origin, bodies, PRIORITY_DEFAULT, head=head, is_durable=True)
 
     def _put(
         self,
@@ -252,19 +244,20 @@ class Storage:
         level: int,
         *,
         head: bytes,
-        must_retry: bool,
-        transient: bool = False,
+        is_durable: bool,
     ) -> int:
-        return self.log.put(
+        put = Put(
             place,
+            first=self.log.take_numbers(len(bodies)),
             head=head,
             bodies=bodies,
             level=level,
             received_ms=self.wall.ms(origin.received_at),
             expires_ms=self.wall.expiry_ms(origin.ends_at),
-            transient=transient,
-            must_retry=must_retry,
+            transient=not is_durable,
         )
+        # Without a sender, nobody can be refused.
+        return self.log.put(put, must_retry=origin.sender is None or not is_durable)
 
     def _is_deep(self, queue: Queue, origin: Publication) -> bool:
         few, size = queue.waiting.count < LOW_COUNT, queue.size
@@ -308,7 +301,19 @@ class Storage:
           last: The id of the last message to show.
           shown: Called with the messages, the last id that they cover, and the time.
         """
-        take = partial(self._looked_at, queue, level=level, after=after, last=last, shown=shown)
+
+        def take(page: "Page | None", now: float) -> None:
+            if page is None:
+                self.look(queue, level, after, last, shown)
+                return
+            self.note_lost(queue, level, page.lost)
+            found: list[Message] = []
+            for run in page.runs:
+                origin = self.origin(queue, run)
+                if origin is not None:
+                    found += self.made(queue, origin, run, level, last)
+            shown(found, last if page.is_last else page.next, now)
+
         self.read(queue, level, after, take)
 
     def read(
@@ -413,28 +418,6 @@ class Storage:
                 message.failures = log.failed.counts.get(id, 0)
                 found.append(message)
         return found
-
-    def _looked_at(
-        self,
-        queue: Queue,
-        page: "Page | None",
-        now: float,
-        *,
-        level: int,
-        after: int,
-        last: int,
-        shown: Shown,
-    ) -> None:
-        if page is None:
-            self.look(queue, level, after, last, shown)
-            return
-        self.note_lost(queue, level, page.lost)
-        found: list[Message] = []
-        for run in page.runs:
-            origin = self.origin(queue, run)
-            if origin is not None:
-                found += self.made(queue, origin, run, level, last)
-        shown(found, last if page.is_last else page.next, now)
 
     def origin(self, queue: Queue, run: "Stored") -> Publication | None:
         """Return the publication of a stored run, or None if its header block is unreadable."""

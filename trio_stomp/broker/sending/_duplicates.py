@@ -11,6 +11,7 @@ from trio_stomp.broker.durability import Callback
 from trio_stomp.broker.headers import DUPLICATE, SendOptions, SendOutcome
 from trio_stomp.broker.routing import id_cost, no_table_memory
 from trio_stomp.frames import V1_2, encode_header
+from trio_stomp.store import Put
 
 if TYPE_CHECKING:
     from trio_stomp.base import Quota
@@ -160,17 +161,9 @@ class Duplicates:
             first = 0
             with log.atomically(must_retry=must_retry):
                 if ids.new:
-                    first = log.put(
-                        SEEN,
-                        head=b"",
-                        bodies=[
-                            f"{len(to.name)} {to.name}{name}".encode() for to, name, _ in ids.new
-                        ],
-                        level=0,
-                        received_ms=0,
-                        expires_ms=0,
-                        must_retry=must_retry,
-                    )
+                    first = log.take_numbers(len(ids.new))
+                    bodies = [f"{len(to.name)} {to.name}{name}".encode() for to, name, _ in ids.new]
+                    log.put(Put(SEEN, first, b"", bodies, level=0), must_retry=must_retry)
                 if old:
                     log.finish_all(old)
             # Only now: after a bug, the next turn writes them.

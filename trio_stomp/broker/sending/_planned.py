@@ -110,11 +110,12 @@ class Planner:
         elif planned.survives or self._concern_store(planned.client, acks):
             planned.survives = True
             log.check_accepts()
+        if planned.later > memory.kept_room_for(quota):
+            raise self.overflow.no_memory(planned.later_name, planned.later, quota)
+        heads = sum(head_cost(head) for head in planned.heads if not head.waiting_count)
         self.overflow.check(
             planned.wanted,
-            sum(head_cost(head) for head in planned.heads if not head.waiting_count),
-            later=planned.later,
-            name=planned.later_name,
+            planned.later + heads,
             quota=quota,
             each=to_queues.stored_each(quota, planned.heads) if planned.survives else 0,
             may_drop=True,

@@ -46,6 +46,7 @@ from trio_stomp.broker.sending._scheduled import (
 from trio_stomp.frames import FrameRun, Head
 
 if TYPE_CHECKING:
+    from trio_stomp.broker.sending._context import SendContext
     from trio_stomp.store import Stored
 
 SLIP_MS = 60_000
@@ -84,32 +85,29 @@ class Scheduler:
 
     def keep(
         self,
-        client: Client | None,
-        quota: Quota | None,
+        context: "SendContext",
         destination: Destination,
         head: Head,
         schedule: Schedule,
         *,
         bodies: list[bytes],
-        now: float,
         survives: bool,
     ) -> int:
         """Schedule messages, and return the number of the first one. The others follow.
 
         Args:
-          client: The sender; None = the broker.
-          quota: The quota charged for them.
+          context: The context of their SEND.
           destination: The destination.
           head: The header block.
           schedule: When to send them.
           bodies: The bodies of the messages.
-          now: The time, in seconds of the broker's clock.
           survives: Whether they must be stored.
 
         Raises:
           ProtocolError: there is no memory for them, the user has too many, or the time is too far
             away.
         """
+        client, quota, now = context.client, context.quota, context.now
         due_ms = schedule.first_due(self.wall.ms(now))
         cost = cost_alone(head, len(bodies), sum(map(len, bodies)))
         self.check_count(quota, destination.name, len(bodies))

@@ -154,14 +154,7 @@ class SendLater:
         survives = log is not None and (context.is_atomic or destination.stores(plan.options))
         with nullcontext() if log is None else log.atomically(must_retry=client is None):
             job = self.scheduler.keep(
-                client,
-                quota=quota,
-                destination=destination,
-                head=head,
-                schedule=later,
-                bodies=bodies,
-                now=context.now,
-                survives=survives,
+                context, destination, head, later, bodies=bodies, survives=survives
             )
         if name:
             duplicates.remember(client, quota, destination, name, is_stored=survives)

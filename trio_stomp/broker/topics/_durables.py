@@ -13,15 +13,14 @@ from trio_stomp.base import CloseReason, ProtocolError, Quota
 from trio_stomp.broker.durability import Log
 from trio_stomp.broker.headers import DSUB
 from trio_stomp.broker.names import compile_pattern
-from trio_stomp.broker.topics._binding import Binding, BindingHost
+from trio_stomp.broker.topics._binding import Binding
 from trio_stomp.store import DropPlace
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from trio_stomp.broker.queues import QueueBook
-    from trio_stomp.broker.routing import Destinations
     from trio_stomp.broker.selectors import Selector
+    from trio_stomp.broker.topics._bindings import Bindings
 
 PREFIX = "durable:"
 """Prefix of the settings and places of durable subscriptions."""
@@ -203,9 +202,7 @@ def read_back(
     text: str,
     number: int,
     *,
-    host: BindingHost,
-    destinations: "Destinations",
-    queues: "QueueBook",
+    bindings: "Bindings",
     compile_selector: "Callable[[str], Selector]",
     wildcards: str,
 ) -> Binding:
@@ -215,9 +212,7 @@ def read_back(
       place: The key of its place in the store.
       text: The record.
       number: Its position among the subscribers.
-      host: Queues its messages.
-      destinations: The destinations.
-      queues: The queues.
+      bindings: Queue its messages.
       compile_selector: Parses a selector.
       wildcards: The wildcard grammar.
 
@@ -230,10 +225,10 @@ def read_back(
     targets = [
         (each, compile_pattern(each, wildcards, max_words=None)) for each in record["destinations"]
     ]
-    destination = destinations.detached(*targets[0])
+    destination = bindings.destinations.detached(*targets[0])
     label = f"{targets[0][0]} of {name}".replace("\0", "/")
-    queue = queues.private(destination, label, place)
-    binding = Binding(number, targets=targets, queue=queue, host=host, durable=name)
+    queue = bindings.queues.private(destination, label, place)
+    binding = Binding(number, targets=targets, queue=queue, host=bindings, durable=name)
     binding.selector = compile_selector(selector) if selector else None
     binding.selector_text, binding.no_local = selector, record["no_local"]
     binding.owner = record.get("owner", "")  # absent in records of older brokers

@@ -31,6 +31,7 @@ from trio_stomp.broker.names import Kind, check_length, classify
 from trio_stomp.broker.queues import cost_alone, head_lines
 from trio_stomp.broker.sending import Later, Planned, SendContext
 from trio_stomp.frames import FrameRun, Head
+from trio_stomp.store import Put
 
 if TYPE_CHECKING:
     from trio_stomp.broker import Log
@@ -176,15 +177,15 @@ class Forwards:
         owner = client.identity if client is not None else None
         ((name, own),) = plan.heads_by_name(head)
         item = Forward(name, own, bodies, (), owner=owner, quota=quota, cost=cost, client=client)
-        first = log.put(
+        put = Put(
             FORWARDS,
+            first=log.take_numbers(len(bodies)),
             head=(b"" if owner is None else owner_line(owner)) + head_lines(head),
             bodies=bodies,
             level=PRIORITY_DEFAULT,
             received_ms=core.wall.ms(context.now),
-            expires_ms=0,
-            must_retry=client is None,
         )
+        first = log.put(put, must_retry=client is None)
         log.when_safe(_Stored(self, item, client))
         core.memory.force_kept(cost, quota)
         item.ids = range(first, first + len(bodies))

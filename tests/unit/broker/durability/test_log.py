@@ -72,10 +72,8 @@ def kinds(records: list[Record]) -> list[type]:
     return [type(record) for record in records]
 
 
-def put(log: Log, *, must_retry: bool = False) -> int:
-    return log.put(
-        "queue:q", b"", [b"body"], level=4, received_ms=0, expires_ms=0, must_retry=must_retry
-    )
+def put(log: Log, *, must_retry: bool = False, body: bytes = b"body") -> int:
+    return log.put(Put("queue:q", log.take_numbers(1), b"", [body]), must_retry=must_retry)
 
 
 def test_a_turn_in_which_nothing_is_said_is_none() -> None:
@@ -341,9 +339,7 @@ def test_the_turn_is_that_of_the_last_record() -> None:
 
 def test_it_is_full_when_too_much_has_not_been_answered() -> None:
     log = Log("memory", counted_turns())
-    log.put(
-        "queue:q", b"", [bytes(log_module.MAX_PENDING_BYTES)], level=4, received_ms=0, expires_ms=0
-    )
+    put(log, body=bytes(log_module.MAX_PENDING_BYTES))
     assert log.is_full
     log.take()
     log.commit(1, 0.0)
@@ -427,9 +423,7 @@ def test_millions_that_are_done_while_the_store_fails_cost_eight_bytes_each() ->
 def test_retried_records_count_as_in_progress_with_their_bodies() -> None:
     log = Log("memory", counted_turns())
     for _ in range(2):
-        log.put(
-            "queue:q", b"", [bytes(1000)], level=4, received_ms=0, expires_ms=0, must_retry=True
-        )
+        put(log, must_retry=True, body=bytes(1000))
         with log.atomically():
             put(log)
             log.finish(7)

@@ -13,7 +13,7 @@ from trio_stomp.broker.delivery import NotYet, Stop, Work
 from trio_stomp.broker.headers import IN_MEMORY, SendOutcome, SendPlan, make_plan
 from trio_stomp.broker.sending import Later, Planned, SendContext, SendLater
 from trio_stomp.frames import Head
-from trio_stomp.store import MemoryStore, Stored
+from trio_stomp.store import MemoryStore, Put, Stored
 
 FAR, PLACE = "/queue/far", "elsewhere:"
 STORED = (("persistent", "true"),)
@@ -152,9 +152,7 @@ def test_the_right_to_create_is_checked_by_those_who_have_the_queue() -> None:
 def test_messages_of_a_place_that_only_others_know_are_restored_by_them() -> None:
     store = MemoryStore()
     core = TakerBench(store=store)
-    core.log.put(
-        PLACE, head=b"x", bodies=[b"a"], level=4, received_ms=0, expires_ms=0, must_retry=True
-    )
+    core.log.put(Put(PLACE, core.log.take_numbers(1), b"x", [b"a"]), must_retry=True)
     core.turn()
     assert TakerBench(store=store).taker.restored == [b"a"]
     assert DurableBench(store=store).failures == [
