@@ -93,6 +93,9 @@ class Janitor(Client):
             for sub in self.session.subs.values():
                 if sub.destination in self._taken:
                     self.actor.unsubscribe(sub)
+            self.actor.flush()
+            # Its share of the broker is that of any client: it asks for no more than it gets.
+            self._wait("silence", "RECEIPT", lambda: not self.session.pending)
             self._taken, self._most = (), min(2 * self._most, MOST_TAKEN)
         for queue in ("/queue/own.>", *DEEP):
             self._take(queue)

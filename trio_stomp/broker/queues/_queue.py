@@ -130,19 +130,22 @@ class Queue:
         """Return whether nothing keeps the queue: messages, consumers or an operator."""
         return not (self.message_count or self.consumers or self.is_paused or self.is_declared)
 
-    @property
-    def dead_letter(self) -> str:
-        """Return the destination of dead letters, or "".
+    def dead_letter_of(self, message: Message) -> str:
+        """Return the destination of a message if it becomes a dead letter, or "".
 
         Dead-letter queues have none, and what is sent to one client alone stays with that client.
+        A subscription with a wildcard has those of the topics.
         """
         destination = self.destination
-        return "" if destination.private else self.policy.dead_letter_for(destination.name)
+        sent_to = destination.name if self.feed is None else message.publication.head.destination
+        name = sent_to or destination.name
+        return "" if destination.private else self.policy.dead_letter_for(name)
 
     @property
     def may_give_up(self) -> bool:
         """Return whether there is a dead-letter queue."""
-        return bool(self.dead_letter)
+        destination = self.destination
+        return not destination.private and bool(self.policy.dead_letter_for(destination.name))
 
     # Messages in.
 

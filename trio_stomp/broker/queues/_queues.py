@@ -383,7 +383,7 @@ class QueueBook:
         """Make a message a dead letter, if policy and room allow it. Return whether it is one."""
         self.dead_letter_counts.failed[reason] += 1
         self.note_lost(queue, reason.value, message, self._rule_of(queue, message, reason))
-        name = self._dead_letter_name(queue, reason)
+        name = self._dead_letter_name(queue, message, reason)
         if name and name != queue.name and self._keep_dead(name, queue, message, reason, now):
             self.dead_letter_counts.moved[reason] += 1
             return True
@@ -461,12 +461,12 @@ class QueueBook:
             return f"header max-exceptions = {options.max_exceptions}"
         return ""
 
-    def _dead_letter_name(self, queue: Queue, reason: DeadLetterReason) -> str:
+    def _dead_letter_name(self, queue: Queue, message: Message, reason: DeadLetterReason) -> str:
         if reason is DeadLetterReason.EXPIRED and not queue.policy.dead_letter_expired:
             return ""
         if reason is DeadLetterReason.MAX_EXCEPTIONS and not queue.destination.private:
             return STOMPSERVER_DEAD_LETTERS
-        return queue.dead_letter
+        return queue.dead_letter_of(message)
 
 
 def _is_awaited(consumer: Consumer, watched: tuple[float, int, int]) -> bool:

@@ -226,9 +226,9 @@ class Waiting:
             priority = self._occupied.bit_length() - 1
             level = self._levels[priority]
             if level is not None:  # pragma: no branch (an occupied level exists)
-                if level.messages.pieces:
-                    first = level.messages.pieces[0]
-                    return first[:most] if len(first) >= most else level.messages.behind(0, most)
+                if pieces := level.messages.pieces:
+                    is_enough = len(pieces) == 1 or len(pieces[0]) >= most
+                    return pieces[0][:most] if is_enough else level.messages.behind(0, most)
                 if level.paged is not None:
                     return []  # they come next, when loaded
                 if priority != PRIORITY_DEFAULT:

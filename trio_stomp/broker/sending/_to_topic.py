@@ -193,6 +193,7 @@ def _copy(publication: Publication, *, counts: bool) -> tuple[int, bool]:
       The number of subscribers that match, and whether there are copies.
     """
     destination = publication.destination
+    publication.is_copied = publication.is_stored
     count, has_copies = len(destination.plain), False
     members = destination.filtered if counts else destination.durables
     for member in members:

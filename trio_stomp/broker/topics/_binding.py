@@ -16,7 +16,7 @@ from trio_stomp.broker.delivery import (
 
 if TYPE_CHECKING:
     from trio_stomp.base import Quota
-    from trio_stomp.broker.queues import Queue
+    from trio_stomp.broker.queues import Queue, QueueBook
     from trio_stomp.broker.selectors import Selector
 
 
@@ -28,6 +28,7 @@ class BindingHost(Protocol):
     """The part of ``Bindings`` that a binding uses, which it cannot import: they import it."""
 
     policies: BrokerPolicies
+    queues: "QueueBook"
 
     def enqueue(self, binding: "Binding", publication: Publication, bodies: list[bytes]) -> int:
         """Queue messages as far as the policy allows, and return the number queued."""
@@ -81,7 +82,9 @@ class Binding:
     @property
     def slow_consumer(self) -> str:
         """Implement ``Feed.slow_consumer``."""
-        return self.queue.destination.slow_consumer or self.host.policies.slow_consumer
+        host, policy = self.host, self.queue.policy
+        is_named = policy is not host.queues.policies.default
+        return policy.slow_consumer if is_named else host.policies.slow_consumer
 
     @property
     def max_backlog_bytes(self) -> int:
@@ -97,7 +100,7 @@ class Binding:
 
     def has_copies(self, publication: Publication) -> bool:
         """Return whether its copies were queued when the publication was stored."""
-        return publication.is_stored and bool(self.durable)
+        return publication.is_copied and bool(self.durable)
 
     def receive(self, publication: Publication, _delivery: Delivery, _give: Give) -> int:
         """Queue the messages, and return how many. ``delivery`` is for plain subscriptions."""

@@ -208,8 +208,9 @@ class Bindings:
         self.fan_out.slow.append((subscription, 1))
         error = ProtocolError(
             "slow-consumer",
-            f"the subscription to {queue.destination.name[:80]} acknowledges too slowly: its "
-            "backlog exceeds max_backlog_bytes",
+            f"the subscription to {queue.destination.name[:80]} acknowledges too slowly, and its"
+            " backlog is full (policy max_messages, max_bytes; options max_backlog_bytes,"
+            " max_memory_bytes)",
             reason=CloseReason.SLOW_CONSUMER,
         )
         turn_away(client, error)

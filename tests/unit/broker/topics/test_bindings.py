@@ -638,3 +638,33 @@ def test_work_that_is_passed_on_is_stored_no_more() -> None:
     held = other.consumer("o").unacked.values()
     assert [each.stored for each in held] == [0] * len(held)
     assert core.store.statistics().live_messages == 0
+
+
+LASTING = {"x_queue_name": "d", "durable": "true", "auto_delete": "false"}
+
+
+@pytest.mark.parametrize("topic", ["/topic/a.b", "/topic/a.*"])
+def test_a_full_durable_subscription_drops_by_the_policy_of_its_topic_once(topic: str) -> None:
+    policy = DestinationPolicy(max_messages=1, slow_consumer="drop-newest")
+    core = DurableBench(book={"/topic/a.**": policy})
+    actor, sender = core.actor(), core.actor()
+    actor.subscribes(topic, ack="client-individual", prefetch_count="1", **LASTING)
+    for text in "abc":
+        sender.sends("/topic/a.b", text, persistent="true")
+        core.turn()
+    assert core.broker.overflow.backlog_dropped == 2
+    assert [frame.command for frame in actor.frames()] == ["MESSAGE"]
+
+
+@pytest.mark.parametrize("is_durable", [False, True])
+def test_dead_letters_of_a_wildcard_are_those_of_the_topics(is_durable: bool) -> None:
+    core = DurableBench()
+    actor, dead = core.actor(), core.reader("/queue/DLQ.topic/a.b")
+    lasting = LASTING if is_durable else {}
+    actor.subscribes("/topic/a.*", ack="client-individual", **lasting)
+    core.turn()
+    core.actor().sends("/topic/a.b", "bad", persistent="true")
+    core.turn()
+    actor.nacks(*actor.reads(), requeue=False)
+    core.turn()
+    assert dead.bodies() == ["bad"]
