@@ -43,7 +43,7 @@ class BrokerPolicies:
     )
     slow_consumer: str = option(
         DISCONNECT,
-        "policy for a topic subscriber whose outbox is full",
+        "policy for a topic subscriber whose outbox or backlog is full",
         choices=(DISCONNECT, DROP_OLDEST, DROP_NEWEST),
         live=True,
     )

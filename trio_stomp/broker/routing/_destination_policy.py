@@ -101,7 +101,7 @@ class DestinationPolicy:
     )
     slow_consumer: str = option(
         DISCONNECT,
-        "policy for a topic subscriber whose outbox is full",
+        "policy for a topic subscriber whose outbox or backlog is full",
         choices=(DISCONNECT, DROP_OLDEST, DROP_NEWEST),
     )
     priority: bool = option(True, "whether the header priority decides the order")

@@ -51,7 +51,7 @@ Part = tuple[Destination, Head]
 
 @define(eq=False, repr=False)
 class Publisher:
-    """Carries out SENDs. A method that raises has changed nothing."""
+    """Carries out SENDs. A method that raises has changed nothing, but for ``QueueFull.done``."""
 
     dialect: Dialect
     destinations: Destinations
