@@ -12,9 +12,9 @@ if TYPE_CHECKING:
 RUSH, RUSH_BYTES = 12, 3000
 BEAT_S = 0.5
 """Visitors come and go at the same times, like clients started by a timer."""
-JANITOR_ROUNDS, MOST_TAKEN = 5, 200
+JANITOR_ROUNDS, MOST_TAKEN = 5, 20
 """The janitor switches to other queues of closed connections after this many rounds, or when they
-are empty, and to this many."""
+are empty, and to this many: its share of the broker is that of any of 200 clients."""
 DRAINED_S = 6.0
 """The broker delays a NACKed message by up to 4 s. After this time, missing messages are lost."""
 
@@ -94,7 +94,6 @@ class Janitor(Client):
                 if sub.destination in self._taken:
                     self.actor.unsubscribe(sub)
             self.actor.flush()
-            # Its share of the broker is that of any client: it asks for no more than it gets.
             self._wait("silence", "RECEIPT", lambda: not self.session.pending)
             self._taken, self._most = (), min(2 * self._most, MOST_TAKEN)
         for queue in ("/queue/own.>", *DEEP):

@@ -268,7 +268,8 @@ class QueueBook:
         """Record for ``explain`` why a message has ended, or, with None, did not enter a queue."""
         if self.event_history is not None:
             number = message.number if message is not None else None
-            self.event_history.lost_by_queue(reason, queue.name, number, rule)
+            name = queue.name if queue.feed is None else queue.destination.name
+            self.event_history.lost_by_queue(reason, name, number, rule)
 
     def note_delivered(
         self, queue: Queue, consumer: Consumer, first: int, messages: list[Message]
