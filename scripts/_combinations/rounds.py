@@ -147,6 +147,9 @@ def happen(event: str, host: Host, plans: list[Plan], scenarios: list[Scene]) ->
     else:
         time.sleep(STORED_S if event == KILL else 0)
         while any(scenario.model.must_wait() for scenario in scenarios):
+            for each, scenario in zip(plans, scenarios, strict=True):
+                with Judged(each, scenario):
+                    scenario.settle()  # a dead letter may come meanwhile
             time.sleep(0.05)
         with Judged(plans[0], scenarios[0]):
             host.end(is_kill=event == KILL)
