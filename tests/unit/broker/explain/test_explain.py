@@ -354,6 +354,14 @@ def test_losses_of_a_destination_and_of_one_of_its_subscribers() -> None:
     assert next(e["text"] for e in events if e["what"] == "event").startswith("connect")
 
 
+def test_a_topic_tells_what_the_full_queue_of_a_subscription_dropped() -> None:
+    policy = DestinationPolicy(max_messages=1, slow_consumer="drop-newest")
+    core = Core(book={"/topic/t": policy})
+    core.peer().subscribes("/topic/t", ack="client-individual")
+    core.peer().sends("/topic/t", "a", "b")
+    assert what(asks(core, {"destination": "/topic/t"})).count("lost") == 1
+
+
 def test_acks_tell_nothing_of_why_somebody_got_none(core: Core) -> None:
     reader, other = core.peer(), core.peer()
     for each, name in ((reader, "/queue/q"), (other, "/queue/other")):
