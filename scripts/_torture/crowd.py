@@ -15,6 +15,8 @@ BEAT_S = 0.5
 JANITOR_ROUNDS, MOST_TAKEN = 5, 20
 """The janitor switches to other queues of closed connections after this many rounds, or when they
 are empty, and to this many: its share of the broker is that of any of 200 clients."""
+PREFETCH, LAST_PREFETCH = 20, 1000
+"""The deliveries that it takes at once of a queue, and at the end, when there are no others."""
 DRAINED_S = 6.0
 """The broker delays a NACKed message by up to 4 s. After this time, missing messages are lost."""
 
@@ -97,15 +99,15 @@ class Janitor(Client):
             self._wait("silence", "RECEIPT", lambda: not self.session.pending)
             self._taken, self._most = (), min(2 * self._most, MOST_TAKEN)
         for queue in ("/queue/own.>", *DEEP):
-            self._take(queue)
+            self._take(queue, LAST_PREFETCH)
         quiet_since = time.monotonic()
         while time.monotonic() < quiet_since + DRAINED_S:
             if self._receive():
                 quiet_since = time.monotonic()
         self._has_drained = True
 
-    def _take(self, queue: str) -> None:
-        self.actor.subscribe(queue, "client-individual", prefetch=1000)
+    def _take(self, queue: str, prefetch: int = PREFETCH) -> None:
+        self.actor.subscribe(queue, "client-individual", prefetch=prefetch)
         self.actor.flush()
         self.listen(0.0)  # it may be refused
 
@@ -115,7 +117,7 @@ class Janitor(Client):
         self.listen(0.2)
         for sub in self.session.subs.values():
             if not sub.is_leaving:
-                self.actor.acknowledge(sub, 1000, nack=0)
+                self.actor.acknowledge(sub, LAST_PREFETCH, nack=0)
         self.actor.flush()
         return self.session.world.counts["from queues"] != before
 
