@@ -96,7 +96,7 @@ class Janitor(Client):
                 if sub.destination in self._taken:
                     self.actor.unsubscribe(sub)
             self.actor.flush()
-            self._wait("silence", "RECEIPT", lambda: not self.session.pending)
+            self._wait("silence", "RECEIPT", lambda: self.session.oldest() is None)
             self._taken, self._most = (), min(2 * self._most, MOST_TAKEN)
         for queue in ("/queue/own.>", *DEEP):
             self._take(queue, LAST_PREFETCH)
