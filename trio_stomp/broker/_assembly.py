@@ -230,7 +230,7 @@ class _Assembly:
             turns=self.turns,
             event_history=self.noted,
             admit_dead=lambda *dead: self.overflow.admit_dead(*dead),
-            make_room=lambda *returned: self.overflow.make_room(*returned),
+            shorten=lambda queue, now, kept=0: self.overflow.shorten(queue, now, kept),
             storage=self.storage,
             taking_back=lambda: self.acknowledger,
             send_dead=lambda to, head, message, now: send_dead(
@@ -251,7 +251,6 @@ class _Assembly:
             wall=self.wall,
             payer_of=self.quotas.charged,
             readers=Readers(self.memory),
-            make_room=lambda *arriving: self.overflow.make_room(*arriving),
         )
 
     @cached_property

@@ -143,18 +143,28 @@ class Overflow:
         ``is_bare``: beyond the queue's limits, too.
         """
         count, size = len(bodies), sum(map(len, bodies))
-        if not (is_bare or queue.takes(count, size)):
+        level = queue.level_of(level)
+        fits = is_bare or queue.takes(count, size)
+        if not fits and (first or not self._leave_later(queue, origin, bodies, level)):
             return False
         if not first and self._lacks_store(queue, origin, count, size):
             return False
         if not charge(self.memory, origin.head, count, size, origin.quota):
             return False
         if first:
-            level = queue.level_of(level)
             self.queues.insert(queue, origin, bodies, level, size=size, first=first)
         else:
             self.queues.accept(queue, origin, bodies, level, size)
         return True
+
+    def _leave_later(
+        self, queue: Queue, origin: Publication, bodies: list[bytes], level: int
+    ) -> bool:
+        """Return whether old messages leave for new ones when these are stored, and not before."""
+        if not queue.drops_old or 0 < queue.max_bytes < len(max(bodies, key=len)):
+            return False
+        storage = self.queues.storage
+        return storage is not None and storage.gets(queue, origin, level)
 
     def admit_dead(
         self, queue: Queue, origin: Publication, body: bytes, level: int, now: float
@@ -312,11 +322,23 @@ class Overflow:
             is_own = all(each.quota is origin.quota for each in foremost)
         return is_own and queue.overflow == DROP_OLDEST
 
-    def make_room(self, queue: Queue, count: int, size: int, now: float) -> None:
-        """Drop or dead-letter old messages, by policy, for stored ones that enter a queue now."""
-        drops = queue.drops_old
-        while drops and not queue.fits_now(count, size) and self._drop_oldest(queue, now):
-            pass  # without old ones, because consumers got them, the new ones enter all the same
+    def shorten(self, queue: Queue, now: float, kept: int = 0) -> None:
+        """Drop or dead-letter the oldest messages of a queue, by policy, beyond its limits.
+
+        Args:
+          queue: The queue.
+          now: Seconds of the broker's clock.
+          kept: How many wait in any case: if consumers have the others, new ones enter all the same.
+        """
+        if queue.drops_old and not queue.fits_now(0, 0):
+            self.queues.carry_out(self._shortening(queue, now, kept))
+
+    def _shortening(self, queue: Queue, now: float, kept: int) -> Work:
+        waiting = queue.waiting
+        while queue.drops_old and not queue.fits_now(0, 0) and waiting.count + waiting.paged > kept:
+            if not self._drop_oldest(queue, now):
+                return
+            yield
 
     def _drop_oldest(self, queue: Queue, now: float) -> bool:
         """Drop the oldest message, or dead-letter it. False = there is none, or after a bug."""

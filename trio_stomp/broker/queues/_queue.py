@@ -178,8 +178,8 @@ class Queue:
     def takes(self, count: int, size: int) -> bool:
         """Return whether new messages fit the limits, regardless of memory.
 
-        Old ones that leave for those on their way to the store do so when these enter the queue
-        (``Overflow.make_room``). So where old ones leave, those on their way do not count before.
+        Old ones that leave for those on their way to the store do so when these are in the queue
+        (``Overflow.shorten``). So where old ones leave, those on their way do not count before.
         """
         if not (self.policy.max_messages or self.max_bytes):
             return True

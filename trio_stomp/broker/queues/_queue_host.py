@@ -76,8 +76,8 @@ class QueueHost(Protocol[QueueT]):
         ``behind`` is scheduled, too, if the consumer is not ready before its turn comes.
         """
 
-    def shorten(self, queue: QueueT, now: float) -> None:
-        """Drop old messages of a queue beyond its limits, if its policy does: one has returned."""
+    def shorten(self, queue: QueueT, now: float, kept: int = 0) -> None:
+        """Drop old messages of a queue beyond its limits, by its policy, but for the last ``kept``."""
 
     def carry_out(self, work: Work) -> None:
         """Do a work that is no client's, in later turns if there is no time."""

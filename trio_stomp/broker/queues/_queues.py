@@ -59,7 +59,7 @@ class QueueBook:
     """Sends a dead letter to a destination other than a queue."""
     admit_dead: Callable[[Queue, Publication, bytes, int, float], bool]
     """Puts a dead letter into a queue by its policy, and returns whether it was taken."""
-    make_room: Callable[[Queue, int, int, float], None]
+    shorten: Callable[..., None]
     """Drops old messages of a queue, by its policy, for those that enter or return."""
     storage: "Storage | None" = None
     """The storage of durable messages, if there is a store."""
@@ -418,10 +418,6 @@ class QueueBook:
         is_stored = message.stored > 0 or (self.storage is not None and destination.stores(None))
         origin.is_stored = is_stored
         return self.admit_dead(target, origin, message.body, message.level, now)
-
-    def shorten(self, queue: Queue, now: float) -> None:
-        """Implement ``QueueHost.shorten``."""
-        self.make_room(queue, 0, 0, now)
 
     def finish(self, ids: list[int]) -> None:
         """Record the end of messages in the store."""

@@ -30,7 +30,6 @@ if TYPE_CHECKING:
     from trio_stomp.frames import Head
     from trio_stomp.store import Page, PlaceState, Store, Stored
 
-MakeRoom = Callable[[Queue, int, int, float], None]
 Shown = Callable[[list[Message], int, float], None]
 PAGE_SHARE = 0.5
 """If this share of the memory for waiting messages, or of the sender's quota, is in use, long
@@ -107,8 +106,6 @@ class Storage:
     """Returns the quota that a line of a stored header block names."""
     readers: Readers
     """Chooses the quotas for pages."""
-    make_room: MakeRoom
-    """Drops old messages of a queue, by policy, for those that enter it."""
     lost: int = 0
     """Messages that could not be read back."""
     spilling: int = 0
@@ -188,7 +185,6 @@ class Storage:
             arrival.give_up()
             queue.destination.dropped += len(bodies) if stake is None else 0
             return
-        self.make_room(queue, len(bodies), arrival.size, now)
         if stake is None:
             first = self.log.take_numbers(len(bodies))
             self.insert(queue, arrival.origin, bodies, level, size=arrival.size, first=first)
@@ -201,6 +197,7 @@ class Storage:
             origin.sender, origin.stake = None, stake  # this copy is not shared yet
             messages = self.make(origin, bodies, level, arrival.first)
             queue.put_all(level, messages, arrival.size)
+        queue.host.shorten(queue, now, kept=1)
 
     def charge_paged(self, queue: Queue, level: int, quota: Quota | None, cost: int) -> None:
         """Record the quota and charge of paged messages."""
@@ -376,7 +373,7 @@ class Storage:
             if origin.stake is not None:  # pragma: no branch (set by _origin)
                 paged.uncharge(self.memory, origin.stake.quota, size + origin.stake.each)
         queue.load(level, messages, is_last)
-        self.make_room(queue, 0, 0, now)
+        queue.host.shorten(queue, now)
         if is_last and not 0 <= missing <= paged.lost:
             state = f"{missing} counted ones are not in it, of which {paged.lost} may be damaged"
             # The queue has what there is, and goes on: it is not named alone, which would pause it.
