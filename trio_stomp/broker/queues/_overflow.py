@@ -328,7 +328,7 @@ class Overflow:
         Args:
           queue: The queue.
           now: Seconds of the broker's clock.
-          kept: How many wait in any case: if consumers have the others, new ones enter all the same.
+          kept: How many stay in any case. If consumers have the others, a new one stays.
         """
         if queue.drops_old and not queue.fits_now(0, 0):
             self.queues.carry_out(self._shortening(queue, now, kept))

@@ -77,7 +77,7 @@ class QueueHost(Protocol[QueueT]):
         """
 
     def shorten(self, queue: QueueT, now: float, kept: int = 0) -> None:
-        """Drop old messages of a queue beyond its limits, by its policy, but for the last ``kept``."""
+        """Drop old messages of a queue beyond its limits, by its policy, but keep some."""
 
     def carry_out(self, work: Work) -> None:
         """Do a work that is no client's, in later turns if there is no time."""
