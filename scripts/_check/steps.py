@@ -82,7 +82,7 @@ COMPILED_TESTS = (
         "message",
     ),
     *("message_ids", "no_cycles", "outbox", "publisher", "queue", "queue_model", "quiet_sockets"),
-    *("server", "session", "sorted_messages", "subscriber", "tracer", "transaction"),
+    *("server", "session", "subscriber", "tracer", "transaction", "waiting"),
     *("transaction_window", "turns", "websocket"),
 )
 """Tests that involve the compiled modules. They are listed by name, because the copy has no ``.ci``
