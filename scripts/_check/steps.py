@@ -82,8 +82,8 @@ COMPILED_TESTS = (
         "message",
     ),
     *("message_ids", "no_cycles", "outbox", "publisher", "queue", "queue_model", "quiet_sockets"),
-    *("server", "session", "subscriber", "tracer", "transaction", "waiting"),
-    *("transaction_window", "turns", "websocket"),
+    *("server", "session", "subscriber", "tracer", "transaction"),
+    *("transaction_window", "turns", "waiting", "websocket"),
 )
 """Tests that involve the compiled modules. They are listed by name, because the copy has no ``.ci``
 and need not repeat the tests of documents, options or packages."""
