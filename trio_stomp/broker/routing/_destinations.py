@@ -400,6 +400,11 @@ class Destinations:
         self.lent.lend(destination, recipients)
         destination.generation = self._generation
 
+    def make_room(self, cost: int, quota: Quota | None) -> None:
+        """Forget idle destinations if there is no room for ``cost`` bytes of subscriptions."""
+        if cost > self.memory.tables_room_for(quota):
+            self._forget_idle(lambda: cost <= self.memory.tables_room_for(quota))
+
     def _evict(self, name: str, cost: int) -> None:
         """Make room for ``name``: forget some destinations, those idle longest first.
 

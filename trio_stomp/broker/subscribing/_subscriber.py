@@ -341,6 +341,7 @@ class Subscriptions:
         is_durable = bool(options.durable)
         cost = subscription_cost(subscription, request.kind, ack, is_durable=is_durable)
         selector, quota = subscription.selector, subscription.quota
+        self.destinations.make_room(cost + (selector.cost if selector is not None else 0), quota)
         if memory.take_table(cost, quota):
             if selector is None or hold_selector(memory, selector, quota):
                 subscription.cost = cost

@@ -153,13 +153,15 @@ def test_a_selector_that_there_is_no_memory_for_is_refused_and_charged_nothing(c
     whole = core.memory.tables_bytes - before
     peer.unsubscribes()
     assert core.memory.tables_bytes == before
+    core.broker.destinations.make_room(core.memory.tables_room + 1, None)  # none is idle now
     filler = core.memory.tables_room - whole + 1
     core.memory.force_table(filler)
+    full = core.memory.tables_bytes
     peer.subscribes("a", receipt=b"r", headers=picky)
     assert peer.error().get("code") == "memory-limit"
     assert peer.outbox.closed is CloseReason.MEMORY_LIMIT
     assert peer.frames("RECEIPT") == []
-    assert core.memory.tables_bytes == before + filler
+    assert core.memory.tables_bytes == full
     assert len(core.broker.subscriptions) == 1
     other.subscribes("a")  # it is the selector that does not fit
     assert other.outbox.closed is None
@@ -239,3 +241,17 @@ def test_the_end_of_a_subscription_is_complete_though_a_queue_fails(
         assert consumer.queues == {}
         assert [core.waiting(name) for name in names] == [["m"]] * 3
     assert core.memory.tables_bytes < before - cost // 2  # the event takes some of it
+
+
+def test_idle_names_make_room_for_a_subscription_to_a_queue_that_is_there(core: Core) -> None:
+    """Else names that nobody uses would keep consumers from the messages that fill the memory."""
+    sender, reader = core.peer(), core.peer()
+    sender.sends("/queue/q", "kept")
+    for number in range(100):
+        sender.sends(f"/topic/{number}", "nobody gets it")
+    filler = core.memory.tables_room
+    core.memory.force_table(filler)
+    reader.subscribes("/queue/q", receipt=b"r")
+    assert reader.bodies() == ["kept"]
+    assert core.broker.destinations.find("/topic/0") is None
+    core.memory.give_table(filler)
