@@ -80,8 +80,10 @@ def test_a_subscribe_that_is_one_too_many_leaves_no_destination(id: str) -> None
 
 
 def test_send_refused_for_memory_creates_no_destination() -> None:
-    made, _, before = bench()
+    made, _, _ = bench()
     actor, memory = made.actor(), made.memory
+    made.broker.destinations.make_room(memory.tables_room + 1, None)  # none is idle now
+    before = names(made)
     cost = bench()[0].broker.destinations.open("/topic/a").cost
     memory.force_table(memory.tables_room - cost)
     used = memory.tables_bytes - of_the_broker(made)

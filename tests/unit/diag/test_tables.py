@@ -252,6 +252,7 @@ def test_a_subscription_that_there_is_no_memory_for_is_refused_and_leaves_nothin
     holder, peer = core.peer(), core.peer(client_id="c")
     holder.subscribes(Q, "q")
     holder.sends("/t")
+    core.broker.destinations.make_room(core.memory.tables_room + 1, None)  # none is idle now
     core.memory.force_table(core.memory.tables_room - 500)
     before = core.memory.tables_bytes
     peer.subscribes(destination, ack=ack, headers=headers)
