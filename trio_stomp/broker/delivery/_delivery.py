@@ -188,7 +188,6 @@ class Publication:
       end: The expiry time, if it is a time of day.
       quota: The quota charged for waiting messages; None = no quota.
       stake: The charge in the store while the messages are stored; None = not stored.
-      is_copied: Durable subscriptions have their copies, or have dropped them.
     """
 
     destination: Destination
@@ -202,7 +201,6 @@ class Publication:
     end: DayEnd | None = None
     quota: "Quota | None" = None
     stake: "Stake | None" = None
-    is_copied: bool = False
 
     @property
     def payer(self) -> "Quota | None":
@@ -251,7 +249,6 @@ class Publication:
             is_stored=self.is_stored,
             end=self.end,
             quota=self.quota,
-            is_copied=self.is_copied,
         )
 
     def of(self, quota: "Quota | None") -> "Publication":

@@ -73,9 +73,9 @@ class TopicSender:
         offset = self.append(context, publication) if destination.stream is not None else NOTHING
         is_safe = publication.is_stored and (is_stored_change or offset is not NOTHING)
         if is_safe or context.is_atomic or destination.durables:
-            count, has_copies = _copy(publication, counts=not context.in_commit)
+            count, is_asked, has_copies = _copy(publication, counts=not context.in_commit)
             is_safe |= has_copies
-            if is_safe or context.is_atomic:
+            if is_safe or context.is_atomic or is_asked:
                 log.when_safe(StoredRun(self, publication, change, keeper))
                 outcome = NOTHING
                 if not context.in_commit:
@@ -182,7 +182,7 @@ class StoredRun:
         to_topics.distribute(publication, now)
 
 
-def _copy(publication: Publication, *, counts: bool) -> tuple[int, bool]:
+def _copy(publication: Publication, *, counts: bool) -> tuple[int, bool, bool]:
     """Write the copies of stored messages for durable subscriptions.
 
     Args:
@@ -190,16 +190,16 @@ def _copy(publication: Publication, *, counts: bool) -> tuple[int, bool]:
       counts: Whether to count other subscribers that match.
 
     Returns:
-      The number of subscribers that match, and whether there are copies.
+      The number of subscribers that match, whether durable ones are among them, which are not
+      asked again, and whether there are copies.
     """
     destination = publication.destination
-    publication.is_copied = publication.is_stored
-    count, has_copies = len(destination.plain), False
+    count, is_asked, has_copies = len(destination.plain), False, False
     members = destination.filtered if counts else destination.durables
     for member in members:
         if isinstance(member, Subscription) or not member.has_copies(publication):
             count += counts and member.wants(publication)
         elif member.wants(publication):
-            count += 1
+            count, is_asked = count + 1, True
             has_copies |= member.take(publication, publication.bodies) > 0
-    return count, has_copies
+    return count, is_asked, has_copies

@@ -100,7 +100,7 @@ class Binding:
 
     def has_copies(self, publication: Publication) -> bool:
         """Return whether its copies were queued when the publication was stored."""
-        return publication.is_copied and bool(self.durable)
+        return publication.is_stored and bool(self.durable)
 
     def receive(self, publication: Publication, _delivery: Delivery, _give: Give) -> int:
         """Queue the messages, and return how many. ``delivery`` is for plain subscriptions."""

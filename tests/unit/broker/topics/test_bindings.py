@@ -647,12 +647,15 @@ LASTING = {"x_queue_name": "d", "durable": "true", "auto_delete": "false"}
 def test_a_full_durable_subscription_drops_by_the_policy_of_its_topic_once(topic: str) -> None:
     policy = DestinationPolicy(max_messages=1, slow_consumer="drop-newest")
     core = DurableBench(book={"/topic/a.**": policy})
-    actor, sender = core.actor(), core.actor()
+    actor, sender, other = core.actor(), core.actor(), core.actor()
     actor.subscribes(topic, ack="client-individual", prefetch_count="1", **LASTING)
+    other.subscribes("/topic/a.b")
     for text in "abc":
-        sender.sends("/topic/a.b", text, persistent="true")
+        sender.sends("/topic/a.b", text, persistent="true", receipts=[(1, text.encode())])
         core.turn()
     assert core.broker.overflow.backlog_dropped == 2
+    assert other.bodies() == ["a", "b", "c"]
+    assert [frame.get("stored") for frame in sender.frames("RECEIPT")] == ["memory", None, None]
     assert [frame.command for frame in actor.frames()] == ["MESSAGE"]
 
 
