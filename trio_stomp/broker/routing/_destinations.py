@@ -402,8 +402,12 @@ class Destinations:
 
     def make_room(self, cost: int, quota: Quota | None) -> None:
         """Forget idle destinations if there is no room for ``cost`` bytes of subscriptions."""
-        if cost > self.memory.tables_room_for(quota):
-            self._forget_idle(lambda: cost <= self.memory.tables_room_for(quota))
+
+        def has_room() -> bool:
+            return cost <= self.memory.tables_room_for(quota)
+
+        if not has_room():
+            self._forgets_enough(has_room, quota)
 
     def _evict(self, name: str, cost: int) -> None:
         """Make room for ``name``: forget some destinations, those idle longest first.
@@ -417,7 +421,7 @@ class Destinations:
             # Not ==: the broker's own topics may exceed the limit.
             return cost <= memory.tables_room and len(self._destinations) < limit
 
-        if self._forget_idle(has_room) or has_room():
+        if self._forgets_enough(has_room):
             return
         if cost > memory.tables_room:
             raise no_table_memory(memory, f"destination:{name[:80]}")
@@ -438,11 +442,15 @@ class Destinations:
         def has_room() -> bool:
             return not self._lacks(quota, cost)
 
-        if self._forget_idle(has_room, quota) or has_room():
-            return
-        if self._forget_idle(has_room) or has_room():  # others' idle destinations may go as well
+        if self._forgets_enough(has_room, quota):
             return
         raise no_names(self.memory, quota, f"destination:{name[:80]}")
+
+    def _forgets_enough(self, has_room: Callable[[], bool], quota: Quota | None = None) -> bool:
+        """Forget idle destinations, a user's own first. Return whether that will do."""
+        if quota is not None and (self._forget_idle(has_room, quota) or has_room()):
+            return True
+        return self._forget_idle(has_room) or has_room()
 
     def _forget_idle(self, has_room: Callable[[], bool], quota: Quota | None = None) -> bool:
         """Forget a few idle destinations, of all users or of one, those idle longest first.

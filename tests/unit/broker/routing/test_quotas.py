@@ -555,3 +555,20 @@ def test_reassigned_work_needs_no_more_memory_than_it_has(core: Bench) -> None:
     one.is_gone()
     core.turn()
     assert [len(each.body) for each in two.reads()] == [100 * KIB]
+
+
+def test_ones_own_idle_names_make_room_for_a_subscription_first() -> None:
+    core = bench_of()
+    alice, bob = user(core, "alice"), user(core, "bob")
+    bob.sends("/topic/b")
+    for number in range(20):
+        alice.sends(f"/topic/a{number}")
+    alice.sends("/queue/q", "kept")
+    filler = core.memory.tables_room_for(alice.client.quota)
+    core.memory.force_table(filler, alice.client.quota)
+    alice.subscribes("/queue/q")
+    assert not alice.client.is_refused
+    destinations = core.broker.destinations
+    assert destinations.find_current("/topic/a0") is None
+    assert destinations.find_current("/topic/b") is not None
+    core.memory.give_table(filler, alice.client.quota)
